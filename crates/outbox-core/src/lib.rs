@@ -1,0 +1,30 @@
+//! The vocabulary of the transactional outbox.
+//!
+//! A service writes an [`Event`] in the same transaction as its data. A [`Store`] hands the committed events to a
+//! relay as [`Envelope`]s, and a [`Publisher`] brings them to a broker. This crate holds these words and contracts
+//! and nothing else: no runtime, no driver, no clock, no environment and no file.
+//!
+//! | You write | start with |
+//! |---|---|
+//! | business code that emits events | [`Event`], [`NewEvent`] |
+//! | an adapter for a broker | [`Publisher`], [`PublishReport`], [`ErrorKind`] |
+//! | a store over another database | [`Store`], [`Lane`] |
+
+mod envelope;
+mod error;
+mod event;
+mod publisher;
+mod store;
+mod timestamp;
+mod topic;
+
+pub use envelope::Envelope;
+pub use error::{ErrorKind, PublishError};
+pub use event::{Event, EventId, Headers, InvalidEvent, MAX_NAME_BYTES, NewEvent, Payload, PayloadError};
+pub use publisher::{Capabilities, Outcome, PublishReport, Publisher, Receipt};
+pub use store::{
+    Change, Claimed, Confirmed, Lane, Ownership, ReadBatch, ReadRequest, ReadScope, RetryState, Retrying, Store,
+    StoreError, StoreErrorKind, SweepPage, Wakeup, WriteBack, WriteBackStatus,
+};
+pub use timestamp::rfc3339_micros;
+pub use topic::{TopicError, TopicSyntax, TopicTemplate};

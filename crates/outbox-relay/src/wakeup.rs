@@ -1,0 +1,29 @@
+//! Wake-up by polling.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outbox_core::Wakeup;
+
+/// Wakes an idle route after a fixed interval.
+#[derive(Debug, Clone, Copy)]
+pub struct PollWakeup {
+    interval: Duration,
+}
+
+impl PollWakeup {
+    /// Polls every `interval`.
+    #[must_use]
+    pub const fn new(interval: Duration) -> Self {
+        Self { interval }
+    }
+}
+
+#[async_trait]
+impl Wakeup for PollWakeup {
+    async fn wait(&mut self) {
+        // A tenth of jitter keeps many relays from polling in step.
+        let spread = self.interval.mul_f64(0.95 + 0.1 * fastrand::f64());
+        tokio::time::sleep(spread).await;
+    }
+}
