@@ -79,6 +79,9 @@ pub struct ReadRequest {
     pub max_bytes: usize,
     /// Ids whose deletion had committed before this request was made: the lane may forget them.
     pub forget: Vec<i64>,
+    /// Ids that the relay dropped for want of room. A forward read does not return them again as long as it could
+    /// come across them; a read of [`ReadScope::Keys`] does, and the lane knows them again from then on.
+    pub dropped: Vec<i64>,
 }
 
 /// What a read found.
@@ -88,6 +91,9 @@ pub struct ReadBatch {
     pub events: Vec<Claimed>,
     /// The read ended because nothing more was there, not because of a limit.
     pub complete: bool,
+    /// For [`ReadScope::Keys`]: every matching id up to this one was looked at. Below `through` when a limit ended
+    /// the read; the relay goes on from here.
+    pub covered_through: i64,
     /// How many of the events had ids below the cursor: late commits found by the look-back.
     pub late: usize,
 }
