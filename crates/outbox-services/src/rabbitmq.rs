@@ -1,0 +1,1 @@
+//! RabbitMQ launcher: not here yet.

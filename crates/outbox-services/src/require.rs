@@ -1,0 +1,69 @@
+//! Skipping or failing when a service is absent, and the ledger that proves that tests did use it.
+
+use std::io::Write;
+
+use crate::Result;
+
+/// Comma-separated services (`pg,amqp`) whose absence fails a test instead of skipping it.
+pub const REQUIRE_VARIABLE: &str = "OUTBOX_TEST_REQUIRE";
+
+/// A file to which each test appends the service that it used or skipped; `cargo xtask test` counts the lines.
+pub const LEDGER_VARIABLE: &str = "OUTBOX_TEST_LEDGER";
+
+/// Turns an absent service into a visible skip (`None`), or into a failure where [`REQUIRE_VARIABLE`] names it.
+///
+/// ```no_run
+/// # use outbox_services::{postgres, require_or_skip};
+/// let Some(db) = require_or_skip("pg", postgres::test_database("orders")) else { return };
+/// ```
+///
+/// # Panics
+/// When the service is absent and required.
+pub fn require_or_skip<T>(service: &str, outcome: Result<T>) -> Option<T> {
+    match outcome {
+        Ok(value) => {
+            note(service, "used");
+            Some(value)
+        }
+        Err(error) => {
+            note(service, "skipped");
+            let required = std::env::var(REQUIRE_VARIABLE).unwrap_or_default();
+            assert!(
+                !required.split(',').any(|name| name.trim() == service),
+                "{REQUIRE_VARIABLE} names `{service}`, but: {error}"
+            );
+            println!("SKIPPED: {error}");
+            None
+        }
+    }
+}
+
+/// Appends one line to the ledger. Both test runners name the thread after the test.
+fn note(service: &str, what: &str) {
+    let Some(path) = std::env::var_os(LEDGER_VARIABLE) else { return };
+    let line = format!("{service}\t{what}\t{}\n", std::thread::current().name().unwrap_or("unnamed"));
+    let written = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .and_then(|mut file| file.write_all(line.as_bytes()));
+    if let Err(error) = written {
+        panic!("{LEDGER_VARIABLE} is set to {}, which can't be written: {error}", path.display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::require_or_skip;
+    use crate::ServiceError;
+
+    #[test]
+    fn absent_and_not_required_is_none() {
+        assert_eq!(require_or_skip::<()>("no-such-service", Err(ServiceError::new("set X"))), None);
+    }
+
+    #[test]
+    fn present_is_handed_through() {
+        assert_eq!(require_or_skip("no-such-service", Ok(7)), Some(7));
+    }
+}
