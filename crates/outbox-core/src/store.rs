@@ -114,7 +114,8 @@ pub struct SweepPage {
 /// somewhere in the relay; see `docs/lifecycle.md`.
 ///
 /// # Cancel safety
-/// A read that is dropped or fails has returned nothing: its events are read again.
+/// A read that is dropped or fails has returned nothing: its events are read again. `forget` and `dropped` of its
+/// request are taken in all the same, before anything can fail.
 #[async_trait]
 pub trait Lane: fmt::Debug + Send {
     /// Reads in one snapshot: a late event and its successor are seen together.

@@ -44,6 +44,9 @@ impl RouteStatus {
         if let Some(error) = &self.store_error {
             return Some(format!("database: {error}"));
         }
+        if !self.owner {
+            return None; // another relay does the work; this one is ready to take over
+        }
         match &self.destination {
             DestinationState::Up => None,
             DestinationState::Unknown => Some("destination: not checked yet".to_owned()),

@@ -4,18 +4,21 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox_core::Wakeup;
+use tokio::time::Instant;
 
 /// Wakes an idle route after a fixed interval.
 #[derive(Debug, Clone, Copy)]
 pub struct PollWakeup {
     interval: Duration,
+    /// When the wait that was begun ends: a dropped `wait` must not begin anew.
+    due: Option<Instant>,
 }
 
 impl PollWakeup {
     /// Polls every `interval`.
     #[must_use]
     pub const fn new(interval: Duration) -> Self {
-        Self { interval }
+        Self { interval, due: None }
     }
 }
 
@@ -24,6 +27,8 @@ impl Wakeup for PollWakeup {
     async fn wait(&mut self) {
         // A tenth of jitter keeps many relays from polling in step.
         let spread = self.interval.mul_f64(0.95 + 0.1 * fastrand::f64());
-        tokio::time::sleep(spread).await;
+        let due = *self.due.get_or_insert_with(|| Instant::now() + spread);
+        tokio::time::sleep_until(due).await;
+        self.due = None;
     }
 }

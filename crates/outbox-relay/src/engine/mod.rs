@@ -1,15 +1,50 @@
 //! wait → claim → publish → settle, one pipeline per route.
+//!
+//! [`Route::run`] owns the route as long as it can and starts a [`session`] for each ownership. The policy is in pure
+//! state machines: [`order`] with [`spill`], [`retry`], [`breaker`], [`window`], [`topics`] and [`suspects`].
+
+mod answers;
+mod breaker;
+mod order;
+mod outage_log;
+mod pending;
+mod reporter;
+mod retry;
+mod session;
+mod spill;
+mod suspects;
+mod tasks;
+mod topics;
+mod window;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use outbox_core::{Publisher, Store, Wakeup};
+use outbox_core::{Ownership, PublishError, Publisher, Store, StoreErrorKind, Wakeup};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{ConfigError, RouteConfig, RouteHealth};
+use self::breaker::Breaker;
+use self::outage_log::OutageLog;
+use self::reporter::Reporter;
+use self::session::{End, Parts, STORE_PAUSE, Session};
+use crate::{ConfigError, PollWakeup, RouteConfig, RouteHealth};
+
+/// How long the end of a run waits for the store's and the publisher's goodbye.
+const GOODBYE: Duration = Duration::from_secs(5);
+
+/// The longest pause between two tries to own the route: also how long a given-back route stays without an owner.
+const MAX_ACQUIRE_PAUSE: Duration = Duration::from_secs(1);
 
 /// A route ready to run: one reader of the outbox and one publisher.
 #[derive(Debug)]
-pub struct Route;
+pub struct Route {
+    config: RouteConfig,
+    store: Arc<dyn Store>,
+    publisher: Arc<dyn Publisher>,
+    wakeup: Box<dyn Wakeup>,
+    reporter: Reporter,
+}
 
 /// A core task of the route died; the process should end.
 #[derive(Debug, thiserror::Error)]
@@ -19,39 +54,195 @@ pub struct RunError {
     reason: String,
 }
 
+/// What is known about the destination; it outlives an ownership.
+#[derive(Debug)]
+struct Destination {
+    breaker: Breaker,
+    log: OutageLog,
+    /// Why it is paused as a whole.
+    error: Option<PublishError>,
+    /// Whether a probe or an event has been answered.
+    known: bool,
+}
+
 impl Route {
-    /// Puts a route together.
+    /// Puts a route together. Nothing is connected yet.
     ///
     /// # Errors
     /// Everything that is wrong with the config.
     pub fn new(
-        _config: RouteConfig,
-        _store: Arc<dyn Store>,
-        _publisher: Arc<dyn Publisher>,
+        config: RouteConfig,
+        store: Arc<dyn Store>,
+        publisher: Arc<dyn Publisher>,
     ) -> Result<Self, Vec<ConfigError>> {
-        Ok(Self)
+        config.validate()?;
+        let wakeup = Box::new(PollWakeup::new(config.poll_interval));
+        let reporter = Reporter::new(&config.name);
+        Ok(Self { config, store, publisher, wakeup, reporter })
     }
 
     /// Replaces the wake-up by polling.
     #[must_use]
-    pub fn with_wakeup(self, _wakeup: Box<dyn Wakeup>) -> Self {
+    pub fn with_wakeup(mut self, wakeup: Box<dyn Wakeup>) -> Self {
+        self.wakeup = wakeup;
         self
     }
 
     /// A handle on the route's status and counters.
     #[must_use]
     pub fn health(&self) -> RouteHealth {
-        unimplemented!()
+        let (name, counters) = (self.config.name.clone(), Arc::clone(&self.reporter.counters));
+        RouteHealth::new(name, self.reporter.subscribe(), counters)
     }
 
-    /// Runs until `shutdown` is cancelled, then drains, settles and releases.
+    /// Runs until `shutdown` is cancelled: then it stops claiming, waits up to `shutdown_grace` for the broker's
+    /// answers, settles, gives the route back and closes the publisher.
+    ///
+    /// Needs a tokio runtime with time. Outages of database and broker do not end it.
     ///
     /// # Errors
     /// [`RunError`] when a core task died.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the route at once; what was unconfirmed may be sent again by the next run.
-    pub async fn run(self, _shutdown: CancellationToken) -> Result<(), RunError> {
-        unimplemented!()
+    /// Dropping the future stops the route at once; what was unconfirmed or unsettled may be sent again by the next
+    /// run, which waits for the end of the lease.
+    pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), RunError> {
+        let config = self.config.clone();
+        let mut destination = Destination {
+            breaker: Breaker::new(config.probe_max),
+            log: OutageLog::new("the destination", &config.name),
+            error: None,
+            known: false,
+        };
+        destination.breaker.probe_first(Instant::now());
+        let mut owned: Option<(Ownership, Instant)> = None;
+        let result = loop {
+            if shutdown.is_cancelled() {
+                break Ok(());
+            }
+            let (ownership, acquired) = match owned.take() {
+                Some(kept) => kept,
+                None => match self.acquire(&shutdown).await {
+                    Some(acquired) => acquired,
+                    None => break Ok(()),
+                },
+            };
+            let lane = match self.store.open_lane(&ownership).await {
+                Ok(lane) => lane,
+                Err(error) => {
+                    self.reporter.store_failed(&error);
+                    owned = Some((ownership, acquired));
+                    pause(STORE_PAUSE, &shutdown).await;
+                    continue;
+                }
+            };
+            self.reporter.owner(true);
+            tracing::info!(route = config.name, "this relay owns the route");
+            let parts = Parts {
+                config: &config,
+                store: &self.store,
+                publisher: &self.publisher,
+                wakeup: &mut self.wakeup,
+                destination: &mut destination,
+                reporter: &mut self.reporter,
+            };
+            let end = Box::pin(Session::new(parts, ownership.clone(), lane, acquired).run(&shutdown)).await;
+            self.reporter.owner(false);
+            match end {
+                Ok(End::Shutdown) => {
+                    self.release(&ownership).await;
+                    break Ok(());
+                }
+                Ok(End::Lost) => tracing::warn!(route = config.name, "the route is lost: another relay may own it"),
+                Ok(End::Restarted) => {
+                    tracing::warn!(route = config.name, "the database was restarted or replaced: reading from zero");
+                    owned = self.confirm(&ownership, &shutdown).await;
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        self.reporter.ended();
+        if tokio::time::timeout(GOODBYE, self.publisher.close()).await.is_err() {
+            tracing::warn!(route = config.name, "the publisher did not close within {GOODBYE:?}");
+        }
+        result
+    }
+
+    /// Tries to own the route until it does; `None` when asked to stop.
+    async fn acquire(&mut self, shutdown: &CancellationToken) -> Option<(Ownership, Instant)> {
+        let mut told = false;
+        loop {
+            let asked = Instant::now();
+            let acquired = tokio::select! {
+                acquired = self.store.acquire(&self.config.name, self.config.lease) => acquired,
+                () = shutdown.cancelled() => return None,
+            };
+            match acquired {
+                Ok(Some(ownership)) => {
+                    self.reporter.store_works();
+                    return Some((ownership, asked));
+                }
+                Ok(None) => {
+                    self.reporter.store_works();
+                    if !told {
+                        tracing::info!(route = self.config.name, "another relay owns the route; waiting to take over");
+                        told = true;
+                    }
+                }
+                Err(error) => self.reporter.store_failed(&error),
+            }
+            let spread = (self.config.lease / 10).min(MAX_ACQUIRE_PAUSE).mul_f64(0.5 + 0.5 * fastrand::f64());
+            pause(spread, shutdown).await;
+            if shutdown.is_cancelled() {
+                return None;
+            }
+        }
+    }
+
+    /// After a restart of the database: is the route still ours? Renewing tells.
+    async fn confirm(&mut self, ownership: &Ownership, shutdown: &CancellationToken) -> Option<(Ownership, Instant)> {
+        while !shutdown.is_cancelled() {
+            let asked = Instant::now();
+            match self.store.renew(ownership).await {
+                Ok(true) => return Some((ownership.clone(), asked)),
+                Ok(false) => return None,
+                Err(error) => {
+                    self.reporter.store_failed(&error);
+                    if error.kind() != StoreErrorKind::Unavailable {
+                        return None;
+                    }
+                    pause(STORE_PAUSE, shutdown).await;
+                }
+            }
+        }
+        None
+    }
+
+    async fn release(&self, ownership: &Ownership) {
+        let problem = match tokio::time::timeout(GOODBYE, self.store.release(ownership)).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {GOODBYE:?}"),
+        };
+        let route = &self.config.name;
+        tracing::warn!(route, error = problem, "the route could not be given back; its lease ends by itself");
+    }
+}
+
+async fn pause(duration: Duration, shutdown: &CancellationToken) {
+    tokio::select! {
+        () = tokio::time::sleep(duration) => {}
+        () = shutdown.cancelled() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_can_be_spawned() {
+        fn needs_send<T: Send>(_: impl FnOnce(Route) -> T) {}
+        needs_send(|route| route.run(CancellationToken::new()));
     }
 }

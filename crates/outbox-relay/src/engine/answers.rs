@@ -1,0 +1,457 @@
+//! What the session makes of each result: the table of `docs/lifecycle.md` in code.
+
+use std::collections::BTreeSet;
+
+use outbox_core::{
+    Change as RowChange, Confirmed, ErrorKind, Outcome, PublishError, ReadBatch, RetryState, StoreError,
+    StoreErrorKind, SweepPage, WriteBack, WriteBackStatus,
+};
+use tokio::time::Instant;
+
+use super::pending::Pending;
+use super::retry::Disposition;
+use super::session::{End, NextRead, STORE_PAUSE, Session, after_linger, lease_end};
+use super::spill::Reread;
+use super::tasks::{Change, Done, Purpose};
+use crate::health::{Counters, DestinationState};
+
+/// The kind of a dead letter whose row could not be read as an event.
+const KIND_DEFECT: &str = "undecodable";
+
+impl Session<'_> {
+    pub(super) fn take_in(&mut self, done: Done, now: Instant) {
+        match done {
+            Done::Read { lane, reread, result } => {
+                self.lane = Some(lane);
+                self.on_read(reread, result, now);
+            }
+            Done::Swept { lane, after, result } => {
+                self.lane = Some(lane);
+                self.on_swept(after, result, now);
+            }
+            Done::Published { batch, purpose, outcomes } => self.on_published(batch, &purpose, outcomes, now),
+            Done::Settled { confirmed, result } => self.on_settled(confirmed, result, now),
+            Done::WroteBack { changes, result } => self.on_wrote_back(changes, result, now),
+            Done::Probed(result) => self.on_probed(result, now),
+            Done::Refreshed { asked, result } => {
+                self.refreshing = false;
+                match result {
+                    Ok(states) => {
+                        self.parts.reporter.store_works();
+                        for ((key, id, _), state) in asked.into_iter().zip(states) {
+                            self.on_refreshed(key, id, state, now);
+                        }
+                    }
+                    Err(error) => self.store_failed(&error, now),
+                }
+            }
+            Done::Renewed { sent, result } => {
+                self.renewing = false;
+                match result {
+                    Ok(true) => {
+                        self.parts.reporter.store_works();
+                        self.lease_end = lease_end(sent, self.parts.config.lease);
+                    }
+                    Ok(false) => self.lost(),
+                    Err(error) => {
+                        self.parts.reporter.store_failed(&error);
+                        self.next_renewal = now + STORE_PAUSE;
+                    }
+                }
+            }
+        }
+    }
+
+    fn store_failed(&mut self, error: &StoreError, now: Instant) {
+        self.parts.reporter.store_failed(error);
+        // Between a quarter and half a second, so that many relays do not knock in step.
+        self.store_pause = now + STORE_PAUSE + STORE_PAUSE.mul_f64(fastrand::f64());
+    }
+
+    fn lost(&mut self) {
+        if self.end.is_none() {
+            Counters::add(&self.parts.reporter.counters.lease_losses, 1);
+            self.end = Some(End::Lost);
+        }
+    }
+
+    fn on_read(&mut self, reread: Option<Reread>, result: Result<ReadBatch, StoreError>, now: Instant) {
+        let counters = &self.parts.reporter.counters;
+        Counters::add(&counters.reads, 1);
+        match result {
+            Ok(batch) => {
+                Counters::add(&counters.late_look_back, batch.late);
+                self.parts.reporter.store_works();
+                let found = batch.events.len();
+                if let Some(reread) = reread {
+                    self.order.end_reread(&reread, batch.covered_through, batch.events, now);
+                    return;
+                }
+                let dropped = self.order.admit(batch.events, now);
+                Counters::add(&self.parts.reporter.counters.spilled, dropped);
+                self.next_read = match (batch.complete, found) {
+                    (false, _) => NextRead::At(now),
+                    (true, 0) => NextRead::OnWakeup,
+                    (true, _) => after_linger(now),
+                };
+            }
+            Err(error) => {
+                if let Some(reread) = reread {
+                    self.order.end_reread(&reread, reread.after, Vec::new(), now);
+                }
+                if error.kind() == StoreErrorKind::Restarted {
+                    self.end.get_or_insert(End::Restarted);
+                } else {
+                    self.store_failed(&error, now);
+                }
+            }
+        }
+    }
+
+    fn on_swept(&mut self, after: i64, result: Result<SweepPage, StoreError>, now: Instant) {
+        match result {
+            Ok(page) => {
+                for (id, key) in page.unknown {
+                    if self.order.found_by_sweep(id, key) {
+                        Counters::add(&self.parts.reporter.counters.late_full_sweep, 1);
+                        let route = &self.parts.config.name;
+                        tracing::error!(route, id, "only the full sweep found this event: please report this defect");
+                    }
+                }
+                self.sweep_from = page.next;
+                if page.next.is_none() {
+                    // A sweep that takes long must not become the relay's main work.
+                    let took = now - self.sweep_begun;
+                    self.next_sweep = now + self.parts.config.full_sweep_interval.max(50 * took);
+                }
+            }
+            Err(error) if error.kind() == StoreErrorKind::Restarted => {
+                self.end.get_or_insert(End::Restarted);
+            }
+            Err(error) => {
+                self.sweep_from = (after > 0).then_some(after);
+                self.store_failed(&error, now);
+            }
+        }
+    }
+
+    fn on_published(
+        &mut self,
+        batch: Vec<Pending>,
+        purpose: &Purpose,
+        outcomes: Result<Vec<Outcome>, String>,
+        now: Instant,
+    ) {
+        self.publishing -= 1;
+        let mut keys = BTreeSet::new();
+        match outcomes {
+            Ok(outcomes) => {
+                let mut throttled = false;
+                let followers = followers(&batch, &outcomes);
+                // From the last to the first, so that events of one key go back in order.
+                for (at, (pending, outcome)) in batch.into_iter().zip(outcomes).enumerate().rev() {
+                    keys.insert(pending.key);
+                    if followers.contains(&at) {
+                        self.send_again(pending);
+                        continue;
+                    }
+                    throttled |= matches!(&outcome, Err(error) if error.kind() == ErrorKind::Throttled);
+                    self.on_outcome(pending, purpose, outcome, now);
+                }
+                if throttled {
+                    self.window.throttled();
+                }
+            }
+            Err(panic) => {
+                let route = &self.parts.config.name;
+                tracing::error!(route, events = batch.len(), panic, "the publisher panicked");
+                let alone = batch.len() == 1;
+                for mut pending in batch.into_iter().rev() {
+                    keys.insert(pending.key);
+                    if alone {
+                        let error = PublishError::new(ErrorKind::Failed, format!("the publisher panicked: {panic}"));
+                        self.charge(pending, &error);
+                    } else {
+                        // Any of them may be to blame: each is sent alone, none is charged yet.
+                        pending.solo = true;
+                        self.send_again(pending);
+                    }
+                }
+            }
+        }
+        for key in keys {
+            self.order.evaluate(key, now);
+        }
+        self.purpose_ended(purpose);
+    }
+
+    /// A batch with a purpose has come to its end, whatever its outcome was.
+    pub(super) fn purpose_ended(&mut self, purpose: &Purpose) {
+        match purpose {
+            Purpose::Ordinary => {}
+            Purpose::Suspect => self.suspects.answered(),
+            Purpose::TopicProbe(topic) => self.topics.probe_ended(topic),
+        }
+    }
+
+    fn on_outcome(&mut self, mut pending: Pending, purpose: &Purpose, outcome: Outcome, now: Instant) {
+        let error = match outcome {
+            Ok(receipt) => {
+                let counters = &self.parts.reporter.counters;
+                Counters::add(&counters.published, 1);
+                Counters::add(&counters.duplicates_reported, usize::from(receipt.duplicate));
+                self.destination_confirmed(&pending, now);
+                self.order.finish(pending.key, pending.store_key);
+                self.confirmed.push((pending.confirmed(), pending.bytes));
+                return;
+            }
+            Err(error) => error,
+        };
+        match error.kind() {
+            ErrorKind::Rejected => self.give_up(pending, error.kind().as_str(), &error.report()),
+            ErrorKind::Failed => self.charge(pending, &error),
+            ErrorKind::Misconfigured if error.topic().is_some() && !self.topics.is_full() => {
+                let topic = error.topic().unwrap_or_default();
+                if self.topics.pause(topic, &error.report(), now, fastrand::f64()) {
+                    let route = &self.parts.config.name;
+                    tracing::warn!(route, topic, error = %error.report(), "the topic is paused until it is mended");
+                }
+                self.send_again(pending);
+            }
+            ErrorKind::Unconfirmed => {
+                pending.cuts = pending.cuts.saturating_add(1);
+                self.destination_failed(&error, now);
+                if *purpose == Purpose::Suspect {
+                    self.window.leave(pending.bytes);
+                    if let Some(earlier) = self.suspects.accuse(pending) {
+                        self.order.give_back(earlier);
+                    }
+                } else {
+                    self.send_again(pending);
+                }
+            }
+            // Unavailable, Throttled, Misconfigured as a whole, and kinds that are not known here yet.
+            _ => {
+                self.destination_failed(&error, now);
+                self.send_again(pending);
+            }
+        }
+    }
+
+    fn send_again(&mut self, pending: Pending) {
+        self.window.leave(pending.bytes);
+        self.order.give_back(pending);
+    }
+
+    fn destination_confirmed(&mut self, pending: &Pending, now: Instant) {
+        let destination = &mut *self.parts.destination;
+        destination.breaker.confirmed();
+        destination.known = true;
+        if destination.breaker.is_closed() && destination.error.take().is_some() {
+            destination.log.works(now);
+        }
+        self.window.confirmed();
+        if !self.topics.is_empty() {
+            let topic = self.parts.publisher.topic(&pending.envelope);
+            if self.topics.resume(&topic) {
+                tracing::info!(route = self.parts.config.name, topic = %topic, "the topic works again");
+                self.order.unpark(&topic, now);
+            }
+        }
+    }
+
+    fn destination_failed(&mut self, error: &PublishError, now: Instant) {
+        let destination = &mut *self.parts.destination;
+        if destination.breaker.is_closed() {
+            destination.log.failed(now, error.kind().as_str(), &error.report());
+            destination.error = Some(error.clone());
+        }
+        destination.known = true;
+        destination.breaker.trip(now, fastrand::f64());
+    }
+
+    fn on_probed(&mut self, result: Result<(), PublishError>, now: Instant) {
+        let destination = &mut *self.parts.destination;
+        let accused = self.suspects.take_accused();
+        destination.known = true;
+        match result {
+            Ok(()) => {
+                destination.breaker.probe_succeeded();
+                destination.error = None;
+                destination.log.works(now);
+                if let Some(pending) = accused {
+                    // It was alone and the broker is well: it is the event.
+                    self.window.enter(pending.bytes);
+                    let detail = "sent alone, its answer was lost while the broker answered a probe";
+                    self.charge(pending, &PublishError::new(ErrorKind::Unconfirmed, detail));
+                }
+            }
+            Err(error) => {
+                destination.log.failed(now, error.kind().as_str(), &error.report());
+                destination.breaker.probe_failed(now, fastrand::f64());
+                destination.error = Some(error);
+                if let Some(pending) = accused {
+                    let key = pending.key;
+                    self.order.give_back(pending);
+                    self.order.evaluate(key, now);
+                }
+            }
+        }
+    }
+
+    /// One attempt is spent.
+    fn charge(&mut self, mut pending: Pending, error: &PublishError) {
+        Counters::add(&self.parts.reporter.counters.failed, 1);
+        match self.disposition(pending.attempts) {
+            Disposition::Retry { attempts, delay } => {
+                pending.attempts = attempts;
+                pending.retried = true;
+                pending.cuts = 0;
+                pending.not_before = Some(Instant::now() + delay);
+                self.log_event(
+                    &pending,
+                    error.kind().as_str(),
+                    &error.report(),
+                    "an attempt failed; it will be retried",
+                );
+                self.write(pending, error.kind().as_str(), error.report(), RowChange::Retry { delay });
+            }
+            Disposition::Dead { attempts } => {
+                pending.attempts = attempts;
+                self.give_up(pending, error.kind().as_str(), &error.report());
+            }
+        }
+    }
+
+    fn disposition(&self, attempts: u32) -> Disposition {
+        self.policy.charge(attempts, fastrand::f64())
+    }
+
+    fn give_up(&mut self, pending: Pending, kind: &'static str, reason: &str) {
+        self.log_event(&pending, kind, reason, "the event becomes a dead letter");
+        self.write(pending, kind, reason.to_owned(), RowChange::Dead);
+    }
+
+    /// The row can't be published as it stands.
+    pub(super) fn give_up_defect(&mut self, pending: Pending) {
+        let reason = pending.defect.clone().unwrap_or_default();
+        self.give_up(pending, KIND_DEFECT, &reason);
+    }
+
+    fn log_event(&self, pending: &Pending, kind: &str, error: &str, message: &str) {
+        let envelope = &pending.envelope;
+        tracing::warn!(
+            route = self.parts.config.name,
+            event_id = %envelope.event_id,
+            event_type = envelope.event_type,
+            aggregate_type = envelope.aggregate_type,
+            aggregate_id = envelope.aggregate_id,
+            attempt = pending.attempts,
+            kind,
+            error,
+            "{message}"
+        );
+    }
+
+    /// Its key waits until this has committed.
+    fn write(&mut self, pending: Pending, kind: &'static str, error: String, change: RowChange) {
+        let write_back = WriteBack {
+            id: pending.envelope.id,
+            event_id: pending.envelope.event_id,
+            bucket: pending.bucket,
+            attempts: pending.attempts,
+            kind,
+            error,
+            change,
+        };
+        self.changes.push(Change { write_back, pending });
+    }
+
+    fn on_settled(&mut self, confirmed: Vec<(Confirmed, usize)>, result: Result<(), StoreError>, now: Instant) {
+        self.settling = false;
+        match result {
+            Ok(()) => {
+                self.parts.reporter.store_works();
+                for (event, bytes) in confirmed {
+                    self.window.leave(bytes);
+                    self.forget.push(event.id);
+                }
+            }
+            Err(error) => {
+                self.confirmed.extend(confirmed);
+                self.store_failed(&error, now);
+            }
+        }
+    }
+
+    fn on_wrote_back(
+        &mut self,
+        mut changes: Vec<Change>,
+        result: Result<Vec<WriteBackStatus>, StoreError>,
+        now: Instant,
+    ) {
+        self.writing_back = false;
+        let statuses = match result {
+            Ok(statuses) => statuses,
+            Err(error) => {
+                // In their old order, before what came meanwhile.
+                changes.append(&mut self.changes);
+                self.changes = changes;
+                self.store_failed(&error, now);
+                return;
+            }
+        };
+        self.parts.reporter.store_works();
+        for (Change { write_back, pending }, status) in changes.into_iter().zip(statuses) {
+            let (key, store_key) = (pending.key, pending.store_key);
+            self.window.leave(pending.bytes);
+            let dead = write_back.change == RowChange::Dead;
+            match status {
+                WriteBackStatus::Fenced => {
+                    self.lost();
+                    continue;
+                }
+                WriteBackStatus::Done if !dead => self.order.give_back(pending),
+                WriteBackStatus::Done | WriteBackStatus::Gone => {
+                    if dead && status == WriteBackStatus::Done {
+                        Counters::add(&self.parts.reporter.counters.dead_letters, 1);
+                    }
+                    self.forget.push(pending.id());
+                    self.order.finish(key, store_key);
+                }
+            }
+            self.order.evaluate(key, now);
+        }
+    }
+
+    fn on_refreshed(&mut self, key: u64, id: i64, state: RetryState, now: Instant) {
+        if let Some(gone) = self.order.refresh(key, id, state, now) {
+            self.forget.push(gone);
+        }
+    }
+
+    /// Tells the status as it is now.
+    pub(super) fn report(&self) {
+        let destination = &*self.parts.destination;
+        let state = match (&destination.error, self.topics.summary()) {
+            (Some(error), _) => DestinationState::Paused(error.report()),
+            (None, Some((count, reason))) => DestinationState::TopicsPaused(count, reason),
+            (None, None) if destination.known => DestinationState::Up,
+            (None, None) => DestinationState::Unknown,
+        };
+        self.parts.reporter.destination(state);
+    }
+}
+
+/// Positions of failed events that follow a failed event of their key in the same batch: they were not sent, or not
+/// in their turn, so their outcome says nothing about them or the destination.
+fn followers(batch: &[Pending], outcomes: &[Outcome]) -> BTreeSet<usize> {
+    let mut failed = BTreeSet::new();
+    let mut followers = BTreeSet::new();
+    for (at, (pending, outcome)) in batch.iter().zip(outcomes).enumerate() {
+        if outcome.is_err() && !failed.insert(pending.key) {
+            followers.insert(at);
+        }
+    }
+    followers
+}

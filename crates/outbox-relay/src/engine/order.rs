@@ -1,0 +1,537 @@
+//! Which event may go next. Pure: the caller brings the time and does the I/O.
+//!
+//! Events of one ordering key wait for each other; keys go on beside each other. A key is *ready*, *out* (at the
+//! publisher or being written back), or *stuck* (its first event waits for a retry, a paused topic, or its turn as a
+//! suspect). Stuck events have a budget of their own; what exceeds it is dropped and remembered in the spill.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::{Claimed, EventId, RetryState};
+use tokio::time::Instant;
+
+use super::pending::Pending;
+use super::spill::{MAX_SPILLED_KEYS, Reread, Spill};
+use crate::{Ordering, RouteConfig};
+
+/// Events of one key in memory. Enough to keep a busy aggregate going between two reads, few enough that a thousand
+/// busy ones fit.
+const EVENTS_PER_KEY: usize = 64;
+
+/// A spilled key is read again when it has at most this many left, so that it need not run dry.
+const HUNGRY_BELOW: usize = EVENTS_PER_KEY / 4;
+
+/// How far a due time may shift by the way through the database and still count as unchanged.
+const RETRY_SHIFT: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    Ready,
+    Out,
+    Waiting(Instant),
+    Parked(Arc<str>),
+    Suspect,
+}
+
+impl Place {
+    fn is_stuck(&self) -> bool {
+        matches!(self, Self::Waiting(_) | Self::Parked(_) | Self::Suspect)
+    }
+}
+
+#[derive(Debug)]
+struct Key {
+    /// In id order.
+    queue: VecDeque<Pending>,
+    store_key: u64,
+    bytes: usize,
+    /// Events at the publisher or being written back.
+    out: usize,
+    place: Place,
+}
+
+/// Queued events and their bytes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Load {
+    pub(super) events: usize,
+    pub(super) bytes: usize,
+}
+
+/// How much [`Order::take`] may hand over.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room {
+    pub(super) events: usize,
+    pub(super) bytes: usize,
+    /// The first event may exceed `bytes`: nothing else is at the publisher.
+    pub(super) first_may_exceed: bool,
+    /// The publisher keeps order within a batch, so a key may have several events in it.
+    pub(super) several_per_key: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Order {
+    ordering: Ordering,
+    keys: HashMap<u64, Key>,
+    ready: VecDeque<u64>,
+    timers: BinaryHeap<Reverse<(Instant, u64)>>,
+    parked: HashMap<Arc<str>, Vec<u64>>,
+    suspects: VecDeque<u64>,
+    spill: Spill,
+    active: Load,
+    stuck: Load,
+    budget: Load,
+    /// How long an evicted key of a paused topic stays out.
+    park_gate: Duration,
+    /// Ids dropped since the lane was last told.
+    dropped: Vec<i64>,
+}
+
+impl Order {
+    pub(super) fn new(config: &RouteConfig) -> Self {
+        Self {
+            ordering: config.ordering,
+            keys: HashMap::new(),
+            ready: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            parked: HashMap::new(),
+            suspects: VecDeque::new(),
+            spill: Spill::default(),
+            active: Load::default(),
+            stuck: Load::default(),
+            budget: Load { events: config.queue_events, bytes: config.queue_bytes },
+            park_gate: config.probe_max,
+            dropped: Vec::new(),
+        }
+    }
+
+    /// Events that could go as soon as the publisher has room.
+    pub(super) fn active(&self) -> Load {
+        self.active
+    }
+
+    /// Events in memory that wait for a retry, a paused topic or their turn as a suspect.
+    pub(super) fn stuck(&self) -> Load {
+        self.stuck
+    }
+
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    pub(super) fn spilled_keys(&self) -> usize {
+        self.spill.len()
+    }
+
+    /// No new events may be read: too many keys are spilled.
+    pub(super) fn is_full(&self) -> bool {
+        self.spill.len() >= MAX_SPILLED_KEYS
+    }
+
+    pub(super) fn take_dropped(&mut self) -> Vec<i64> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Takes in what a forward read found. Returns how many were dropped.
+    pub(super) fn admit(&mut self, events: Vec<Claimed>, now: Instant) -> usize {
+        let mut dropped = 0;
+        for claimed in events {
+            let behind_spilled = self.ordering == Ordering::Aggregate && self.spill.contains(claimed.key);
+            if let Err((key, id)) = self.admit_one(claimed, behind_spilled, now) {
+                self.drop_event(key, id);
+                dropped += 1;
+            }
+        }
+        dropped
+    }
+
+    /// The next read of spilled keys that have room.
+    pub(super) fn begin_reread(&mut self, now: Instant) -> Option<Reread> {
+        self.spill.open_gates(now);
+        self.spill.begin()
+    }
+
+    pub(super) fn wants_reread(&self) -> bool {
+        self.spill.is_hungry()
+    }
+
+    /// Takes in what a read of spilled keys found; it covered all ids up to `covered`.
+    pub(super) fn end_reread(&mut self, reread: &Reread, covered: i64, events: Vec<Claimed>, now: Instant) {
+        let mut full: HashSet<u64> = HashSet::new();
+        let mut again = Vec::new();
+        for claimed in events {
+            let behind_dropped = self.ordering == Ordering::Aggregate && full.contains(&claimed.key);
+            if let Err((key, id)) = self.admit_one(claimed, behind_dropped, now) {
+                full.insert(key);
+                self.dropped.push(id);
+                again.push((key, id));
+            }
+        }
+        for store_key in self.spill.end(reread, covered, &again) {
+            match self.keys.get(&store_key).filter(|_| self.ordering == Ordering::Aggregate) {
+                Some(key) if key.place.is_stuck() || key.queue.len() > HUNGRY_BELOW => {}
+                _ => self.spill.feed(store_key),
+            }
+        }
+    }
+
+    /// A sweep found an id that no read has returned: have it read. `false` when it was dropped by ourselves.
+    pub(super) fn found_by_sweep(&mut self, id: i64, store_key: u64) -> bool {
+        if self.spill.covers(store_key, id) {
+            return false;
+        }
+        self.spill.drop_event(store_key, id);
+        self.spill.feed(store_key);
+        true
+    }
+
+    fn admit_one(&mut self, claimed: Claimed, must_drop: bool, now: Instant) -> Result<(), (u64, i64)> {
+        let (store_key, id) = (claimed.key, claimed.envelope.id);
+        let key = match self.ordering {
+            Ordering::Aggregate => store_key,
+            Ordering::None => id.cast_unsigned(),
+        };
+        let refused = Err((store_key, id));
+        if must_drop {
+            return refused;
+        }
+        if let Some(existing) = self.keys.get(&key) {
+            let over = self.stuck.events >= self.budget.events || self.stuck.bytes >= self.budget.bytes;
+            if existing.queue.len() >= EVENTS_PER_KEY || (existing.place.is_stuck() && over) {
+                return refused;
+            }
+        }
+        let pending = Pending::new(claimed, key, now);
+        self.change(key, store_key, |key| {
+            let at = key.queue.partition_point(|queued| queued.id() < pending.id());
+            key.bytes += pending.bytes;
+            key.queue.insert(at, pending);
+        });
+        self.evaluate(key, now);
+        Ok(())
+    }
+
+    /// Hands over events in the order of their keys' turns, one at a time of each key unless the publisher keeps
+    /// order in a batch. `paused` names the paused topic that an event would go to.
+    pub(super) fn take(
+        &mut self,
+        room: Room,
+        now: Instant,
+        mut paused: impl FnMut(&Pending) -> Option<Arc<str>>,
+    ) -> Vec<Pending> {
+        let mut batch: Vec<Pending> = Vec::new();
+        let mut bytes = 0;
+        while batch.len() < room.events
+            && let Some(turn) = self.ready.pop_front()
+        {
+            let Some(key) = self.keys.get(&turn).filter(|key| key.place == Place::Ready) else { continue };
+            let Some(head) = key.queue.front() else { continue };
+            if let Some(topic) = paused(head) {
+                self.park(turn, topic, now);
+                continue;
+            }
+            let fits = bytes + head.bytes <= room.bytes || (batch.is_empty() && room.first_may_exceed);
+            if !fits || (head.solo && !batch.is_empty()) {
+                self.ready.push_front(turn);
+                break;
+            }
+            let solo = head.solo;
+            let most = if room.several_per_key && !solo { room.events - batch.len() } else { 1 };
+            let store_key = key.store_key;
+            let fits = |taken: usize, bytes: usize, next: &Pending| {
+                taken == 0
+                    || (taken < most
+                        && bytes + next.bytes <= room.bytes
+                        && next.not_before.is_none()
+                        && next.defect.is_none()
+                        && !next.solo
+                        && !next.is_suspect())
+            };
+            let mut taken = 0;
+            self.change(turn, store_key, |key| {
+                while let Some(next) = key.queue.pop_front() {
+                    if !fits(taken, bytes, &next) {
+                        key.queue.push_front(next);
+                        break;
+                    }
+                    taken += 1;
+                    bytes += next.bytes;
+                    key.bytes -= next.bytes;
+                    key.out += 1;
+                    batch.push(next);
+                }
+                key.place = Place::Out;
+            });
+            self.feed(turn);
+            if solo {
+                break;
+            }
+        }
+        batch
+    }
+
+    /// Whether a suspect waits for its turn.
+    pub(super) fn has_suspect(&self) -> bool {
+        !self.suspects.is_empty()
+    }
+
+    /// The next suspect, to be sent while nothing else is at the publisher.
+    pub(super) fn take_suspect(&mut self) -> Option<Pending> {
+        while let Some(turn) = self.suspects.pop_front() {
+            let Some(key) = self.keys.get(&turn).filter(|key| key.place == Place::Suspect) else { continue };
+            let store_key = key.store_key;
+            let mut suspect = None;
+            self.change(turn, store_key, |key| {
+                suspect = key.queue.pop_front();
+                if let Some(suspect) = &suspect {
+                    key.bytes -= suspect.bytes;
+                    key.out += 1;
+                }
+                key.place = Place::Out;
+            });
+            if suspect.is_some() {
+                return suspect;
+            }
+        }
+        None
+    }
+
+    /// An event came back and must be sent again. Several of one key are given back from the last to the first.
+    pub(super) fn give_back(&mut self, pending: Pending) {
+        let (key, store_key) = (pending.key, pending.store_key);
+        self.change(key, store_key, |key| {
+            key.out = key.out.saturating_sub(1);
+            key.bytes += pending.bytes;
+            let at = key.queue.partition_point(|queued| queued.id() < pending.id());
+            key.queue.insert(at, pending);
+        });
+    }
+
+    /// An event is done: confirmed, or moved to the dead letters, or gone.
+    pub(super) fn finish(&mut self, key: u64, store_key: u64) {
+        self.change(key, store_key, |key| key.out = key.out.saturating_sub(1));
+    }
+
+    /// Finds a key's place anew after [`Order::give_back`] or [`Order::finish`].
+    pub(super) fn evaluate(&mut self, turn: u64, now: Instant) {
+        let Some(key) = self.keys.get(&turn) else { return };
+        let store_key = key.store_key;
+        let place = match key.queue.front() {
+            _ if key.out > 0 => Place::Out,
+            None => {
+                self.keys.remove(&turn);
+                self.spill.feed(store_key);
+                return;
+            }
+            Some(head) if head.is_suspect() => Place::Suspect,
+            Some(head) => match head.not_before {
+                Some(due) if due > now => Place::Waiting(due),
+                _ => match &key.place {
+                    Place::Parked(topic) => Place::Parked(Arc::clone(topic)),
+                    _ => Place::Ready,
+                },
+            },
+        };
+        self.move_to(turn, store_key, place, now);
+    }
+
+    fn park(&mut self, turn: u64, topic: Arc<str>, now: Instant) {
+        if let Some(store_key) = self.keys.get(&turn).map(|key| key.store_key) {
+            self.move_to(turn, store_key, Place::Parked(topic), now);
+        }
+    }
+
+    fn move_to(&mut self, turn: u64, store_key: u64, place: Place, now: Instant) {
+        if self.keys.get(&turn).is_some_and(|key| key.place != place) {
+            match &place {
+                Place::Ready => self.ready.push_back(turn),
+                Place::Waiting(due) => self.timers.push(Reverse((*due, turn))),
+                Place::Parked(topic) => self.parked.entry(Arc::clone(topic)).or_default().push(turn),
+                Place::Suspect => self.suspects.push_back(turn),
+                Place::Out => {}
+            }
+            self.change(turn, store_key, |key| key.place = place);
+        }
+        self.shrink(turn, now);
+        self.feed(turn);
+    }
+
+    /// Keeps stuck events within their budget: the key that came last gives up its place in memory.
+    fn shrink(&mut self, turn: u64, now: Instant) {
+        if self.stuck.events <= self.budget.events && self.stuck.bytes <= self.budget.bytes {
+            return;
+        }
+        let Some(key) = self.keys.get(&turn) else { return };
+        let until = match &key.place {
+            Place::Waiting(due) => *due,
+            Place::Parked(_) => now + self.park_gate,
+            // Suspects are at most one window; the others are not stuck.
+            Place::Suspect | Place::Ready | Place::Out => return,
+        };
+        let store_key = key.store_key;
+        let mut evicted = VecDeque::new();
+        self.change(turn, store_key, |key| {
+            evicted = std::mem::take(&mut key.queue);
+            key.bytes = 0;
+        });
+        if let Some(Key { place: Place::Parked(topic), .. }) = self.keys.remove(&turn)
+            && let Some(turns) = self.parked.get_mut(&topic)
+            && turns.last() == Some(&turn)
+        {
+            turns.pop();
+        }
+        for pending in evicted {
+            self.drop_event(store_key, pending.id());
+        }
+        self.spill.gate(store_key, until);
+    }
+
+    fn drop_event(&mut self, store_key: u64, id: i64) {
+        self.dropped.push(id);
+        self.spill.drop_event(store_key, id);
+        if self.ordering == Ordering::Aggregate {
+            self.feed(store_key);
+        } else {
+            self.spill.feed(store_key);
+        }
+    }
+
+    /// Has a spilled key read again when it has room.
+    fn feed(&mut self, turn: u64) {
+        if let Some(key) = self.keys.get(&turn)
+            && !key.place.is_stuck()
+            && key.queue.len() <= HUNGRY_BELOW
+        {
+            let store_key = key.store_key;
+            self.spill.feed(store_key);
+        }
+    }
+
+    /// Lets the keys go whose retry is due.
+    pub(super) fn wake(&mut self, now: Instant) {
+        while let Some(Reverse((due, turn))) = self.timers.peek().copied() {
+            if due > now {
+                break;
+            }
+            self.timers.pop();
+            if self.keys.get(&turn).is_some_and(|key| key.place == Place::Waiting(due)) {
+                self.evaluate(turn, now);
+            }
+        }
+        self.spill.open_gates(now);
+    }
+
+    /// When something that waits is due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let timer = self.timers.peek().map(|Reverse((due, _))| *due);
+        timer.into_iter().chain(self.spill.next_gate()).min()
+    }
+
+    /// Lets the keys of a topic go.
+    pub(super) fn unpark(&mut self, topic: &str, now: Instant) {
+        for turn in self.parked.remove(topic).unwrap_or_default() {
+            if let Some(key) = self.keys.get(&turn)
+                && matches!(&key.place, Place::Parked(parked) if **parked == *topic)
+            {
+                let store_key = key.store_key;
+                self.move_to(turn, store_key, Place::Ready, now);
+            }
+        }
+    }
+
+    /// One event of a paused topic, sent to see whether the topic is back.
+    pub(super) fn take_parked(&mut self, topic: &str) -> Option<Pending> {
+        let turns = self.parked.get_mut(topic)?;
+        while let Some(turn) = turns.pop() {
+            let Some(key) = self.keys.get(&turn) else { continue };
+            if !matches!(&key.place, Place::Parked(parked) if **parked == *topic) {
+                continue;
+            }
+            let store_key = key.store_key;
+            let mut head = None;
+            self.change(turn, store_key, |key| {
+                head = key.queue.pop_front();
+                if let Some(head) = &head {
+                    key.bytes -= head.bytes;
+                    key.out += 1;
+                }
+                key.place = Place::Out;
+            });
+            return head;
+        }
+        self.parked.remove(topic);
+        None
+    }
+
+    /// Some of the events that wait for a retry, from `skip` on, so that an operator's changes are seen.
+    pub(super) fn waiting(&self, skip: usize, most: usize) -> Vec<(u64, i64, EventId)> {
+        let waiting = self.timers.iter().skip(skip).filter_map(|Reverse((due, turn))| {
+            let key = self.keys.get(turn).filter(|key| key.place == Place::Waiting(*due))?;
+            key.queue.front().map(|head| (*turn, head.id(), head.envelope.event_id))
+        });
+        waiting.take(most).collect()
+    }
+
+    pub(super) fn timers(&self) -> usize {
+        self.timers.len()
+    }
+
+    /// Takes over how the table sees a waiting event. Returns its id when it is no longer there.
+    pub(super) fn refresh(&mut self, turn: u64, id: i64, state: RetryState, now: Instant) -> Option<i64> {
+        let key = self.keys.get(&turn).filter(|key| matches!(key.place, Place::Waiting(_)))?;
+        if key.queue.front().map(Pending::id) != Some(id) {
+            return None;
+        }
+        let store_key = key.store_key;
+        let mut gone = None;
+        self.change(turn, store_key, |key| {
+            if state == RetryState::Gone {
+                if let Some(head) = key.queue.pop_front() {
+                    key.bytes -= head.bytes;
+                    gone = Some(head.id());
+                }
+            } else if let Some(head) = key.queue.front_mut() {
+                let retrying = match state {
+                    RetryState::Waiting(retrying) => Some(retrying),
+                    RetryState::Clear | RetryState::Gone => None,
+                };
+                let due = retrying.map(|retrying| now + retrying.due_in);
+                // The same due time comes back a little shifted; only an operator's change moves the timer.
+                let moved = match (head.not_before, due) {
+                    (Some(old), Some(new)) => old.max(new) - old.min(new) > RETRY_SHIFT,
+                    (old, new) => old != new,
+                };
+                head.attempts = retrying.map_or(0, |retrying| retrying.attempts);
+                if moved {
+                    head.not_before = due;
+                }
+            }
+        });
+        self.evaluate(turn, now);
+        gone
+    }
+
+    /// Changes a key and keeps the loads right. Makes the key if it is new: first it has no place among the ready.
+    fn change(&mut self, turn: u64, store_key: u64, change: impl FnOnce(&mut Key)) {
+        let key = self.keys.entry(turn).or_insert_with(|| Key {
+            queue: VecDeque::new(),
+            store_key,
+            bytes: 0,
+            out: 0,
+            place: Place::Out,
+        });
+        let before = Load { events: key.queue.len(), bytes: key.bytes };
+        let load = if key.place.is_stuck() { &mut self.stuck } else { &mut self.active };
+        load.events -= before.events;
+        load.bytes -= before.bytes;
+        change(key);
+        let load = if key.place.is_stuck() { &mut self.stuck } else { &mut self.active };
+        load.events += key.queue.len();
+        load.bytes += key.bytes;
+    }
+}
+
+#[cfg(test)]
+#[path = "order_tests.rs"]
+mod tests;

@@ -1,0 +1,61 @@
+//! An event in the relay's memory.
+
+use outbox_core::{Claimed, Confirmed, Envelope};
+use tokio::time::Instant;
+
+/// A claimed event with what the engine has learnt about it.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) envelope: Envelope,
+    /// The store's ordering key.
+    pub(super) store_key: u64,
+    /// What it waits for: the store's key, or itself alone when the route keeps no order.
+    pub(super) key: u64,
+    pub(super) bucket: u16,
+    /// Charged attempts.
+    pub(super) attempts: u32,
+    /// A retry row may exist.
+    pub(super) retried: bool,
+    /// Not to be sent before this time.
+    pub(super) not_before: Option<Instant>,
+    /// Times in a row that its answer was lost.
+    pub(super) cuts: u8,
+    /// To be sent in a batch of its own: a publisher panicked on a batch that held it.
+    pub(super) solo: bool,
+    /// Why the row can't be published as it stands.
+    pub(super) defect: Option<String>,
+    /// What it counts for in windows and queues.
+    pub(super) bytes: usize,
+}
+
+impl Pending {
+    pub(super) fn new(claimed: Claimed, key: u64, now: Instant) -> Self {
+        let retrying = claimed.retrying;
+        Self {
+            bytes: claimed.envelope.bytes(),
+            envelope: claimed.envelope,
+            store_key: claimed.key,
+            key,
+            bucket: claimed.bucket,
+            attempts: retrying.map_or(0, |retrying| retrying.attempts),
+            retried: retrying.is_some(),
+            not_before: retrying.filter(|retrying| !retrying.due_in.is_zero()).map(|retrying| now + retrying.due_in),
+            cuts: 0,
+            solo: false,
+            defect: claimed.defect,
+        }
+    }
+
+    pub(super) fn id(&self) -> i64 {
+        self.envelope.id
+    }
+
+    /// Two lost answers in a row: it may be this event that cuts the connection.
+    pub(super) fn is_suspect(&self) -> bool {
+        self.cuts >= 2
+    }
+
+    pub(super) fn confirmed(&self) -> Confirmed {
+        Confirmed { id: self.envelope.id, event_id: self.envelope.event_id, retried: self.retried }
+    }
+}

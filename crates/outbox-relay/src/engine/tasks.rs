@@ -1,0 +1,149 @@
+//! The work that runs beside the session's loop: each future brings back what it was given, with its result.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use outbox_core::{
+    Confirmed, Envelope, ErrorKind, EventId, Lane, Outcome, Ownership, PublishError, PublishReport, Publisher,
+    ReadBatch, ReadRequest, RetryState, Store, StoreError, SweepPage, WriteBack, WriteBackStatus,
+};
+use tokio::time::Instant;
+
+use super::pending::Pending;
+use super::spill::Reread;
+
+/// Why a batch was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Ordinary,
+    /// One event alone, to see whether it is the one that cuts the connection.
+    Suspect,
+    /// One event, to see whether its paused topic is back.
+    TopicProbe(Arc<str>),
+}
+
+/// A write-back with the event that it is about.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) write_back: WriteBack,
+    pub(super) pending: Pending,
+}
+
+/// What a piece of work brought back.
+#[derive(Debug)]
+pub(super) enum Done {
+    Read { lane: Box<dyn Lane>, reread: Option<Reread>, result: Result<ReadBatch, StoreError> },
+    Swept { lane: Box<dyn Lane>, after: i64, result: Result<SweepPage, StoreError> },
+    Published { batch: Vec<Pending>, purpose: Purpose, outcomes: Result<Vec<Outcome>, String> },
+    Settled { confirmed: Vec<(Confirmed, usize)>, result: Result<(), StoreError> },
+    WroteBack { changes: Vec<Change>, result: Result<Vec<WriteBackStatus>, StoreError> },
+    Probed(Result<(), PublishError>),
+    Refreshed { asked: Vec<(u64, i64, EventId)>, result: Result<Vec<RetryState>, StoreError> },
+    Renewed { sent: Instant, result: Result<bool, StoreError> },
+}
+
+pub(super) async fn read(mut lane: Box<dyn Lane>, request: ReadRequest, reread: Option<Reread>) -> Done {
+    let result = lane.read(request).await;
+    Done::Read { lane, reread, result }
+}
+
+pub(super) async fn sweep(mut lane: Box<dyn Lane>, after: i64) -> Done {
+    let result = lane.sweep(after).await;
+    Done::Swept { lane, after, result }
+}
+
+/// Publishes a batch. Every way to end gives an answer: the publisher's report, its panic, or the end of patience.
+pub(super) async fn publish(
+    publisher: Arc<dyn Publisher>,
+    batch: Vec<Pending>,
+    purpose: Purpose,
+    patience: Duration,
+) -> Done {
+    let count = batch.len();
+    let mut envelopes = Vec::with_capacity(count);
+    let mut frames = Vec::with_capacity(count);
+    for pending in batch {
+        let (envelope, frame) = Frame::split(pending);
+        envelopes.push(envelope);
+        frames.push(frame);
+    }
+    let work = AssertUnwindSafe(publisher.publish(&envelopes)).catch_unwind();
+    let outcomes = match tokio::time::timeout(patience, work).await {
+        Ok(Ok(report)) => Ok(report.into_outcomes(count)),
+        Ok(Err(panic)) => Err(panic_text(&*panic)),
+        Err(_) => {
+            let detail = format!("no answer within publish_timeout ({patience:?})");
+            let late = PublishError::new(ErrorKind::Unconfirmed, detail);
+            Ok(PublishReport::all_failed(count, &late).into_outcomes(count))
+        }
+    };
+    let batch = frames.into_iter().zip(envelopes).map(|(frame, envelope)| frame.join(envelope)).collect();
+    Done::Published { batch, purpose, outcomes }
+}
+
+/// A pending event without its envelope: the contract wants a slice of envelopes, and copying payloads is dear.
+struct Frame(Pending);
+
+impl Frame {
+    fn split(mut pending: Pending) -> (Envelope, Self) {
+        let hollow = Envelope {
+            id: pending.envelope.id,
+            event_id: pending.envelope.event_id,
+            aggregate_type: String::new(),
+            aggregate_id: String::new(),
+            event_type: String::new(),
+            payload: outbox_core::Payload::raw_json(bytes::Bytes::new()),
+            headers: outbox_core::Headers::new(),
+            created_at: pending.envelope.created_at,
+        };
+        let envelope = std::mem::replace(&mut pending.envelope, hollow);
+        (envelope, Self(pending))
+    }
+
+    fn join(mut self, envelope: Envelope) -> Pending {
+        self.0.envelope = envelope;
+        self.0
+    }
+}
+
+pub(super) async fn settle(store: Arc<dyn Store>, confirmed: Vec<(Confirmed, usize)>) -> Done {
+    let events: Vec<Confirmed> = confirmed.iter().map(|(event, _)| *event).collect();
+    let result = store.settle(&events).await;
+    Done::Settled { confirmed, result }
+}
+
+pub(super) async fn write_back(store: Arc<dyn Store>, ownership: Arc<Ownership>, changes: Vec<Change>) -> Done {
+    let rows: Vec<WriteBack> = changes.iter().map(|change| change.write_back.clone()).collect();
+    let result = store.write_back(&ownership, &rows).await;
+    Done::WroteBack { changes, result }
+}
+
+pub(super) async fn probe(publisher: Arc<dyn Publisher>, patience: Duration) -> Done {
+    let work = AssertUnwindSafe(publisher.check()).catch_unwind();
+    let unavailable = |detail: String| Err(PublishError::new(ErrorKind::Unavailable, detail));
+    Done::Probed(match tokio::time::timeout(patience, work).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(panic)) => unavailable(format!("the publisher's check panicked: {}", panic_text(&*panic))),
+        Err(_) => unavailable(format!("the destination did not answer within {patience:?}")),
+    })
+}
+
+pub(super) async fn refresh(store: Arc<dyn Store>, asked: Vec<(u64, i64, EventId)>) -> Done {
+    let events: Vec<(i64, EventId)> = asked.iter().map(|(_, id, event_id)| (*id, *event_id)).collect();
+    let result = store.retry_states(&events).await;
+    Done::Refreshed { asked, result }
+}
+
+pub(super) async fn renew(store: Arc<dyn Store>, ownership: Arc<Ownership>) -> Done {
+    let sent = Instant::now();
+    let result = store.renew(&ownership).await;
+    Done::Renewed { sent, result }
+}
+
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
