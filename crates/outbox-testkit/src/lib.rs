@@ -1,1 +1,6 @@
 //! placeholder
+
+pub mod memory;
+pub mod proxy;
+pub mod store_suite;
+pub use outbox_services as services;
