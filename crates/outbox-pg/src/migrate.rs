@@ -101,7 +101,9 @@ pub enum MigrateError {
     #[error("the connection is already inside a transaction")]
     InTransaction,
     /// The schema is not there and could not be created.
-    #[error("schema \"{schema}\" could not be created; let an administrator create it, or grant CREATE on the database")]
+    #[error(
+        "schema \"{schema}\" could not be created; let an administrator create it, or grant CREATE on the database"
+    )]
     CreateSchema {
         /// The schema.
         schema: String,
@@ -245,10 +247,7 @@ struct AppliedRow {
 
 type Applied = BTreeMap<i64, AppliedRow>;
 
-async fn begin<'c>(
-    conn: &'c mut PgConnection,
-    schema: &SchemaName,
-) -> Result<Transaction<'c, Postgres>, MigrateError> {
+async fn begin<'c>(conn: &'c mut PgConnection, schema: &SchemaName) -> Result<Transaction<'c, Postgres>, MigrateError> {
     let mut tx = conn.begin_with(BEGIN).await.map_err(|error| match error {
         sqlx::Error::InvalidSavePointStatement => MigrateError::InTransaction,
         other => MigrateError::Database(other),

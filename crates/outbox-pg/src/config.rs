@@ -1,0 +1,181 @@
+//! Where the database is and how it is reached.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use thiserror::Error;
+
+use crate::SchemaName;
+
+/// Default of [`PgConfig::max_connections`]: reads, settles, leases and one to spare for status and retries.
+pub const DEFAULT_MAX_CONNECTIONS: u32 = 4;
+
+/// What [`PgConfig::max_connections`] may be: with one, reads and settles would wait for each other; more than a
+/// hundred are of no use to a relay and belong to others.
+pub const MAX_CONNECTIONS: RangeInclusive<u32> = 2..=100;
+
+/// The name under which the sessions stand in `pg_stat_activity`, unless the URL sets `application_name`.
+const APPLICATION_NAME: &str = "outbox-relay";
+
+/// Where the database is and how it is reached.
+///
+/// # Encryption
+/// The certificate and the host name are verified whenever the server is not on this machine: `sslmode` `allow`,
+/// `prefer` (the default) and `require` count as `verify-full` there. `sslmode=disable` in the URL turns encryption
+/// off, `verify-ca` leaves out the host name.
+#[derive(Clone, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct PgConfig {
+    /// As `postgres://user:password@host:port/database?sslmode=…`. What it leaves out comes from the variables `PG…`
+    /// and the password file that libpq reads too. A secret: hidden in `Debug` and in errors. No default.
+    pub url: String,
+    /// The schema of the outbox's tables. Default `outbox`.
+    pub schema: SchemaName,
+    /// The most connections that one process opens. Low: reads and settles wait for each other. High: connections that
+    /// others need. 2 to 100, default 4.
+    pub max_connections: u32,
+    /// PEM file of the authorities that may sign the server's certificate; turns verification on for this machine too.
+    /// Default: the system's authorities.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// Why a configuration can't be used. Never holds the URL.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+#[error("{field}: {problem}")]
+pub struct PgConfigError {
+    /// The field of [`PgConfig`].
+    pub field: &'static str,
+    /// What is wrong and what would be right.
+    pub problem: String,
+}
+
+impl PgConfig {
+    /// The defaults for the database at a URL.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self { url: url.into(), ..Self::default() }
+    }
+
+    /// Chooses the schema of the outbox's tables.
+    #[must_use]
+    pub fn with_schema(mut self, schema: SchemaName) -> Self {
+        self.schema = schema;
+        self
+    }
+
+    /// Chooses the most connections that one process opens, 2 to 100.
+    #[must_use]
+    pub const fn with_max_connections(mut self, max_connections: u32) -> Self {
+        self.max_connections = max_connections;
+        self
+    }
+
+    /// Chooses the authorities that may sign the server's certificate.
+    #[must_use]
+    pub fn with_ca_file(mut self, ca_file: impl Into<PathBuf>) -> Self {
+        self.ca_file = Some(ca_file.into());
+        self
+    }
+
+    /// Checks everything and makes what the driver needs. Connects to nothing.
+    ///
+    /// The result prints the password in its `Debug`: never log it.
+    ///
+    /// # Errors
+    /// [`PgConfigError`] with the field that is wrong.
+    pub fn connect_options(&self) -> Result<PgConnectOptions, PgConfigError> {
+        if !MAX_CONNECTIONS.contains(&self.max_connections) {
+            let (low, high) = (MAX_CONNECTIONS.start(), MAX_CONNECTIONS.end());
+            let problem = format!("must be {low} to {high}, got {}", self.max_connections);
+            return Err(PgConfigError { field: "max_connections", problem });
+        }
+        let wrong = |why: &str| PgConfigError { field: "url", problem: format!("{why}; {EXAMPLE}") };
+        if !["postgres://", "postgresql://"].iter().any(|scheme| self.url.starts_with(scheme)) {
+            return Err(wrong("does not begin with postgres://"));
+        }
+        // The driver's error can hold parts of the URL, and with them the password.
+        let mut options = PgConnectOptions::from_str(&self.url).map_err(|_| wrong("can't be read"))?;
+        if options.get_application_name().is_none() {
+            options = options.application_name(APPLICATION_NAME);
+        }
+        let here = options.get_socket().is_some() || is_loopback(options.get_host());
+        let unverified = matches!(options.get_ssl_mode(), PgSslMode::Allow | PgSslMode::Prefer | PgSslMode::Require);
+        if unverified && (!here || self.ca_file.is_some()) {
+            options = options.ssl_mode(PgSslMode::VerifyFull);
+        }
+        if let Some(file) = &self.ca_file {
+            options = options.ssl_root_cert(file);
+        }
+        Ok(options)
+    }
+}
+
+const EXAMPLE: &str = "it must look like postgres://user:password@host:5432/database, with special characters \
+                       percent-encoded";
+
+fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.starts_with('/') || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+impl Default for PgConfig {
+    fn default() -> Self {
+        let (url, schema) = (String::new(), SchemaName::default());
+        Self { url, schema, max_connections: DEFAULT_MAX_CONNECTIONS, ca_file: None }
+    }
+}
+
+/// Hides the URL: it holds the password.
+impl fmt::Debug for PgConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PgConfig")
+            .field("schema", &self.schema)
+            .field("max_connections", &self.max_connections)
+            .field("ca_file", &self.ca_file)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encryption_is_verified_beyond_this_machine() {
+        let check = |url: &str, ca_file: Option<&str>, expected: &str| {
+            let mut config = PgConfig::new(url);
+            config.ca_file = ca_file.map(PathBuf::from);
+            let options = config.connect_options().unwrap();
+            assert_eq!(format!("{:?}", options.get_ssl_mode()), expected, "{url}");
+        };
+        check("postgres://u@localhost/a", None, "Prefer");
+        check("postgres://u@127.0.0.1:1/a", None, "Prefer");
+        check("postgres://u@[::1]/a", None, "Prefer");
+        check("postgres://u@localhost/a?host=/run/postgresql", None, "Prefer");
+        check("postgres://u@localhost/a", Some("ca.pem"), "VerifyFull");
+        check("postgres://u@db.example/a", None, "VerifyFull");
+        check("postgres://u@db.example/a?sslmode=require", None, "VerifyFull");
+        check("postgres://u@db.example/a?sslmode=verify-ca", None, "VerifyCa");
+        check("postgres://u@db.example/a?sslmode=disable", None, "Disable");
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        let config = PgConfig::new("postgres://u:hunter2@h/a");
+        assert!(!format!("{config:?}").contains("hunter2"));
+        for url in
+            ["postgres://u:hunter2@h:port/a", "mysql://u:hunter2@h/a", "hunter2", "postgres://u:hunter2@h/a?sslmode=x"]
+        {
+            let error = PgConfig::new(url).connect_options().unwrap_err();
+            assert_eq!(error.field, "url");
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+        }
+        let error = PgConfig::new("postgres://h/a").with_max_connections(1).connect_options().unwrap_err();
+        assert_eq!(error.to_string(), "max_connections: must be 2 to 100, got 1");
+    }
+}

@@ -1,0 +1,13 @@
+//! Tests of `outbox-pg` against a real server, each in a database of its own.
+#![allow(clippy::unwrap_used, reason = "a test may fail, also in its helper functions")]
+
+mod atomicity;
+mod bulk;
+mod check;
+mod database;
+mod ids;
+mod migrations;
+mod payloads;
+mod roles;
+mod schema_names;
+mod status;
