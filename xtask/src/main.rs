@@ -1,1 +1,54 @@
-fn main() {}
+//! The task runner: `cargo xtask <command>`. It depends on std, a JSON reader and the service launchers only, so that
+//! it compiles in seconds.
+
+mod cargo;
+mod ci;
+mod demo;
+mod servers;
+mod services;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask <command>
+
+  demo [--broker stdout|rabbitmq] [...]    run the demo against services started for it
+  test [--pg MAJOR] [nextest arguments]    run all tests against real services
+  tidy                                     check the invariants that the compiler does not
+  ci [--full]                              everything a change must pass; --full: before a release
+  services up [--pg MAJOR] | down | status keep services running between runs
+
+A service is taken from its URL (OUTBOX_TEST_PG_URL, OUTBOX_TEST_AMQP_URL), else from binaries on this machine, else it
+is downloaded without root into target/services.";
+
+/// What a command returns: the text of a failure stands alone.
+type Outcome<T = ()> = Result<T, String>;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) = match arguments.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("help", arguments.as_slice()),
+    };
+    let outcome = match command {
+        "services" => services::run(rest),
+        "test" => test::run(rest),
+        "tidy" => tidy::run(rest),
+        "ci" => ci::run(rest),
+        "demo" => demo::run(rest),
+        "help" | "--help" | "-h" => {
+            println!("{HELP}");
+            Ok(())
+        }
+        unknown => Err(format!("no command `{unknown}`\n\n{HELP}")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("xtask: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! `cargo xtask demo`: the demo of the examples package, with the services that it needs.
+
+use crate::Outcome;
+use crate::cargo::{bin_dir, cargo, must};
+use crate::servers::{Broker, Servers};
+use crate::test::lead_to_binaries;
+
+pub(crate) fn run(arguments: &[String]) -> Outcome {
+    println!("== build (minutes the first time)");
+    let features = "outbox-relay/cli,outbox-relay/rabbitmq";
+    must(&mut cargo(&["build", "-p", "outbox-relay", "-p", "outbox-examples", "--bins", "--features", features]))?;
+    run_built(arguments)
+}
+
+/// Runs binaries that stand built: `ci` has them from the tests.
+pub(crate) fn run_built(arguments: &[String]) -> Outcome {
+    println!("== services");
+    let servers = Servers::acquire(None, broker(arguments))?;
+    println!("== demo");
+    let mut command = std::process::Command::new(bin_dir().join("demo"));
+    command.args(arguments);
+    servers.lead(&mut command);
+    lead_to_binaries(&mut command);
+    must(&mut command)
+}
+
+fn broker(arguments: &[String]) -> Broker {
+    let named = |pair: &[String]| pair[0] == "--broker" && pair[1] == "rabbitmq";
+    let one = arguments.iter().any(|argument| argument == "--broker=rabbitmq");
+    if one || arguments.windows(2).any(named) { Broker::RabbitMq } else { Broker::None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Broker, broker};
+
+    #[test]
+    fn only_the_rabbitmq_demo_needs_rabbitmq() {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(broker(&words("--broker rabbitmq --events 5")), Broker::RabbitMq);
+        assert_eq!(broker(&words("--broker=rabbitmq")), Broker::RabbitMq);
+        assert_eq!(broker(&words("--broker stdout")), Broker::None);
+        assert_eq!(broker(&[]), Broker::None);
+    }
+}
