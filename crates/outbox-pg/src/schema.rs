@@ -164,4 +164,24 @@ mod tests {
         let schema = SchemaName::new("{schema}").unwrap();
         assert_eq!(&*schema.sql("SELECT 1 FROM {schema}.events"), "SELECT 1 FROM \"{schema}\".events");
     }
+
+    /// Inside a literal or a dollar quote the quoted name would be data, and a quote in it the end of the literal.
+    #[test]
+    fn the_placeholder_stands_only_where_an_identifier_may() {
+        let mut seen = 0;
+        for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/sql")).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let lines: Vec<&str> = text.lines().map(|line| line.split("--").next().unwrap_or(line)).collect();
+            let code = lines.join("\n");
+            for (at, _) in code.match_indices(PLACEHOLDER) {
+                let (before, after) = (&code[..at], &code[at + PLACEHOLDER.len()..]);
+                let tags = before.matches("$roles$").count() + before.matches("$$").count();
+                let inside = before.matches('\'').count() % 2 + tags % 2;
+                assert!(inside == 0 && !after.starts_with('"'), "{} at byte {at}", path.display());
+                seen += 1;
+            }
+        }
+        assert!(seen > 20, "only {seen} placeholders seen: is the directory right?");
+    }
 }
