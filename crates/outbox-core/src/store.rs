@@ -125,7 +125,8 @@ pub trait Lane: fmt::Debug + Send {
     /// Otherwise what stood in the way; the call may be repeated.
     async fn read(&mut self, request: ReadRequest) -> Result<ReadBatch, StoreError>;
 
-    /// Looks for ids at or below the cursor that the lane does not know, from `after` on.
+    /// Looks for ids that the lane does not know although no unseen one can be there any more: at most up to where
+    /// its look-back begins. A commit of this moment is no defect. From `after` on, a page at a time.
     ///
     /// # Errors
     /// As [`Lane::read`].

@@ -1,0 +1,141 @@
+//! Who owns a route: leases on the database's clock, and a fencing token for each bucket.
+//!
+//! A relay is alive as long as its row in `relays` exists. Whoever finds a lease ended deletes the row; only then are
+//! its buckets free. A renewal and that deletion meet at the row's lock, so one of them wins and the other sees it.
+//! This version lets one relay own all buckets of a route; the table has room for several.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::{Ownership, StoreError, StoreErrorKind};
+use sqlx::{AssertSqlSafe, Executor as _};
+use uuid::Uuid;
+
+use crate::SchemaName;
+use crate::session::{CallError, Sessions};
+
+/// Buckets of a route, for ever.
+pub(crate) const BUCKETS: usize = 64;
+
+/// The longest time for a statement on a few rows. A lease is renewed every third of it, so this also bounds how late a
+/// renewal is noticed to hang.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(crate) struct OwnershipSql {
+    expire: Arc<str>,
+    make: Arc<str>,
+    lock: Arc<str>,
+    live: Arc<str>,
+    register: Arc<str>,
+    take: Arc<str>,
+    renew: Arc<str>,
+    release: Arc<str>,
+}
+
+impl OwnershipSql {
+    pub(crate) fn new(schema: &SchemaName) -> Self {
+        Self {
+            expire: schema.sql(include_str!("sql/expire_relays.sql")),
+            make: schema.sql(include_str!("sql/make_buckets.sql")),
+            lock: schema.sql(include_str!("sql/lock_buckets.sql")),
+            live: schema.sql(include_str!("sql/live_owners.sql")),
+            register: schema.sql(include_str!("sql/register_relay.sql")),
+            take: schema.sql(include_str!("sql/take_buckets.sql")),
+            renew: schema.sql(include_str!("sql/renew.sql")),
+            release: schema.sql(include_str!("sql/release.sql")),
+        }
+    }
+}
+
+pub(crate) async fn acquire(
+    sessions: &Sessions,
+    sql: &OwnershipSql,
+    relay_name: &str,
+    route: &str,
+    lease: Duration,
+) -> Result<Option<Ownership>, StoreError> {
+    let owner = Uuid::new_v4();
+    let attempt = async {
+        let mut session = sessions.open().await?;
+        let connection = session.connection();
+        connection.execute(sqlx::query(AssertSqlSafe(&*sql.expire)).persistent(false)).await?;
+        connection.execute(sqlx::raw_sql("BEGIN")).await?;
+        let lock = || sqlx::query_scalar(AssertSqlSafe(&*sql.lock)).persistent(false).bind(route);
+        let mut owners: Vec<Option<Uuid>> = lock().fetch_all(&mut *connection).await?;
+        if owners.is_empty() {
+            connection.execute(sqlx::query(AssertSqlSafe(&*sql.make)).persistent(false).bind(route)).await?;
+            owners = lock().fetch_all(&mut *connection).await?;
+        }
+        let known: Vec<Uuid> = owners.iter().flatten().copied().collect();
+        let live: i64 = sqlx::query_scalar(AssertSqlSafe(&*sql.live))
+            .persistent(false)
+            .bind(known)
+            .fetch_one(&mut *connection)
+            .await?;
+        if owners.len() < BUCKETS || live > 0 {
+            connection.execute(sqlx::raw_sql("ROLLBACK")).await?;
+            session.keep();
+            return Ok(None);
+        }
+        let register = sqlx::query(AssertSqlSafe(&*sql.register))
+            .persistent(false)
+            .bind(owner)
+            .bind(relay_name)
+            .bind(lease.as_secs_f64())
+            .bind(env!("CARGO_PKG_VERSION"));
+        connection.execute(register).await?;
+        let taken: Vec<(i16, i64)> = sqlx::query_as(AssertSqlSafe(&*sql.take))
+            .persistent(false)
+            .bind(route)
+            .bind(owner)
+            .fetch_all(&mut *connection)
+            .await?;
+        let tokens = tokens(&taken)?;
+        connection.execute(sqlx::raw_sql("COMMIT")).await?;
+        session.keep();
+        Ok(Some(tokens))
+    };
+    let tokens = sessions.within("claiming the route", DEADLINE, attempt).await?;
+    Ok(tokens.map(|tokens| Ownership { route: route.to_owned(), owner, lease, tokens }))
+}
+
+fn tokens(taken: &[(i16, i64)]) -> Result<Arc<[i64]>, CallError> {
+    let mut tokens = [0; BUCKETS];
+    for (bucket, token) in taken {
+        if let Some(slot) = usize::try_from(*bucket).ok().and_then(|bucket| tokens.get_mut(bucket)) {
+            *slot = *token;
+        }
+    }
+    if taken.len() != BUCKETS {
+        let detail = format!("the table buckets must have {BUCKETS} rows for a route, it has {}", taken.len());
+        return Err(StoreError::new(StoreErrorKind::Failed, detail).into());
+    }
+    Ok(tokens.into())
+}
+
+pub(crate) async fn renew(sessions: &Sessions, sql: &OwnershipSql, ownership: &Ownership) -> Result<bool, StoreError> {
+    let renewal = async {
+        let mut session = sessions.open().await?;
+        let renew = sqlx::query(AssertSqlSafe(&*sql.renew))
+            .persistent(false)
+            .bind(ownership.owner)
+            .bind(ownership.lease.as_secs_f64());
+        let rows = session.connection().execute(renew).await?.rows_affected();
+        session.keep();
+        Ok(rows > 0)
+    };
+    sessions.within("renewing the lease", DEADLINE, renewal).await
+}
+
+pub(crate) async fn release(sessions: &Sessions, sql: &OwnershipSql, ownership: &Ownership) -> Result<(), StoreError> {
+    let release = async {
+        let mut session = sessions.open().await?;
+        let release =
+            sqlx::query(AssertSqlSafe(&*sql.release)).persistent(false).bind(&ownership.route).bind(ownership.owner);
+        session.connection().execute(release).await?;
+        session.keep();
+        Ok(())
+    };
+    sessions.within("giving the route back", DEADLINE, release).await
+}

@@ -1,0 +1,126 @@
+//! From a row to a claimed event. A row that can't be read as an event becomes one with a defect, never an error:
+//! one bad row must not hold up the others.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use outbox_core::{Claimed, Envelope, EventId, Payload, Retrying};
+use sqlx::postgres::PgRow;
+use sqlx::{Row as _, ValueRef as _};
+use uuid::Uuid;
+
+/// PostgreSQL counts microseconds from 2000-01-01.
+const SECONDS_1970_TO_2000: u64 = 946_684_800;
+
+/// Longer waits mean that an operator wrote `infinity` or the like; the next refresh looks again long before.
+const MAX_DUE_IN: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Reads a row of `read_forward.sql` or `read_keys.sql`.
+pub(crate) fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
+    let mut defects = Vec::new();
+    let mut text = |column: &'static str| -> Result<String, sqlx::Error> {
+        let bytes = raw(row, column)?.unwrap_or_default();
+        Ok(String::from_utf8(bytes).unwrap_or_else(|error| {
+            defects.push(format!("{column} is not valid UTF-8"));
+            String::from_utf8_lossy(error.as_bytes()).into_owned()
+        }))
+    };
+    let aggregate_type = text("aggregate_type")?;
+    let aggregate_id = text("aggregate_id")?;
+    let event_type = text("event_type")?;
+    let content_type = match raw(row, "content_type")? {
+        Some(_) => Some(text("content_type")?),
+        None => None,
+    };
+    let payload = match (raw(row, "payload")?, raw(row, "payload_bytes")?) {
+        (Some(json), None) => Payload::Json(json.into()),
+        (None, Some(data)) => Payload::Bytes { data: data.into(), content_type },
+        _ => {
+            defects.push("exactly one of payload and payload_bytes must be set".to_owned());
+            Payload::Json(Bytes::new())
+        }
+    };
+    let headers = match raw(row, "headers")? {
+        None => BTreeMap::new(),
+        Some(json) => serde_json::from_slice(&json).unwrap_or_else(|error| {
+            defects.push(format!("headers must be a flat JSON object of strings: {error}"));
+            BTreeMap::new()
+        }),
+    };
+    let created_at = timestamp(row, "created_at")?.unwrap_or_else(|| {
+        defects.push("created_at is not a finite time".to_owned());
+        UNIX_EPOCH
+    });
+    let bucket: i16 = row.try_get("bucket")?;
+    let key: i64 = row.try_get("key")?;
+    Ok(Claimed {
+        envelope: Envelope {
+            id: row.try_get("id")?,
+            event_id: EventId::from_uuid(row.try_get::<Uuid, _>("event_id")?),
+            aggregate_type,
+            aggregate_id,
+            event_type,
+            payload,
+            headers,
+            created_at,
+        },
+        key: key.cast_unsigned(),
+        bucket: u16::try_from(bucket).unwrap_or_default(), // 0..=63 by the column's own definition
+        retrying: retrying(row)?,
+        defect: (!defects.is_empty()).then(|| defects.join("; ")),
+    })
+}
+
+/// The retry row beside an event, from the columns `attempts` and `due_in`.
+pub(crate) fn retrying(row: &PgRow) -> Result<Option<Retrying>, sqlx::Error> {
+    let attempts: Option<i32> = row.try_get("attempts")?;
+    let due_in: Option<f64> = row.try_get("due_in")?;
+    let due_in = match due_in {
+        Some(seconds) if seconds > 0.0 => Duration::try_from_secs_f64(seconds).unwrap_or(MAX_DUE_IN).min(MAX_DUE_IN),
+        _ => Duration::ZERO,
+    };
+    Ok(attempts.map(|attempts| Retrying { attempts: u32::try_from(attempts).unwrap_or(0), due_in }))
+}
+
+/// A column's bytes as they are in the binary format: text and json are their own text, bytea its own bytes.
+fn raw(row: &PgRow, column: &str) -> Result<Option<Vec<u8>>, sqlx::Error> {
+    let value = row.try_get_raw(column)?;
+    if value.is_null() {
+        return Ok(None);
+    }
+    value.as_bytes().map(|bytes| Some(bytes.to_vec())).map_err(sqlx::Error::Decode)
+}
+
+/// A `timestamptz`: microseconds, the ends of the range standing for infinity. Date libraries panic on what this can
+/// hold, hence by hand.
+fn timestamp(row: &PgRow, column: &str) -> Result<Option<SystemTime>, sqlx::Error> {
+    let bytes = raw(row, column)?.unwrap_or_default();
+    Ok(<[u8; 8]>::try_from(bytes).ok().map(i64::from_be_bytes).and_then(system_time))
+}
+
+fn system_time(micros: i64) -> Option<SystemTime> {
+    if micros == i64::MAX || micros == i64::MIN {
+        return None;
+    }
+    let epoch = UNIX_EPOCH + Duration::from_secs(SECONDS_1970_TO_2000);
+    let distance = Duration::from_micros(micros.unsigned_abs());
+    if micros < 0 { epoch.checked_sub(distance) } else { epoch.checked_add(distance) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outbox_core::rfc3339_micros;
+
+    #[test]
+    fn times_of_the_whole_range() {
+        let check = |micros, text: Option<&str>| assert_eq!(system_time(micros).map(rfc3339_micros).as_deref(), text);
+        check(0, Some("2000-01-01T00:00:00.000000Z"));
+        check(-1, Some("1999-12-31T23:59:59.999999Z"));
+        check(9_223_371_331_199_999_999, Some("+294276-12-31T23:59:59.999999Z"));
+        check(-211_813_488_000_000_000, Some("-4713-11-24T00:00:00.000000Z"));
+        check(i64::MAX, None);
+        check(i64::MIN, None);
+    }
+}

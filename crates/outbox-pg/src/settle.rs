@@ -1,0 +1,217 @@
+//! What leaves `events`: confirmed events unfenced, everything else behind the fence of its bucket.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::{
+    Change, Confirmed, EventId, Ownership, RetryState, StoreError, StoreErrorKind, WriteBack, WriteBackStatus,
+};
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Executor as _, Row as _};
+use uuid::Uuid;
+
+use crate::row;
+use crate::schema::SchemaName;
+use crate::session::{CallError, Sessions};
+
+/// The longest time for one statement over some thousand rows, waiting for locks included.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+#[derive(Debug)]
+pub(crate) struct SettleSql {
+    settle: Arc<str>,
+    settle_retried: Arc<str>,
+    fence: Arc<str>,
+    retry: Arc<str>,
+    retry_gone: Arc<str>,
+    bury: Arc<str>,
+    retry_states: Arc<str>,
+}
+
+impl SettleSql {
+    pub(crate) fn new(schema: &SchemaName) -> Self {
+        Self {
+            settle: schema.sql(include_str!("sql/settle.sql")),
+            settle_retried: schema.sql(include_str!("sql/settle_retried.sql")),
+            fence: schema.sql(include_str!("sql/fence.sql")),
+            retry: schema.sql(include_str!("sql/retry.sql")),
+            retry_gone: schema.sql(include_str!("sql/retry_gone.sql")),
+            bury: schema.sql(include_str!("sql/bury.sql")),
+            retry_states: schema.sql(include_str!("sql/retry_states.sql")),
+        }
+    }
+}
+
+pub(crate) async fn settle(sessions: &Sessions, sql: &SettleSql, confirmed: &[Confirmed]) -> Result<(), StoreError> {
+    if confirmed.is_empty() {
+        return Ok(());
+    }
+    let (ids, event_ids) = pairs(confirmed.iter().map(|event| (event.id, event.event_id)));
+    let retried = confirmed.iter().filter(|event| event.retried);
+    let (retried_ids, retried_event_ids) = pairs(retried.map(|event| (event.id, event.event_id)));
+    let work = async {
+        let mut session = sessions.open().await?;
+        let statement = if retried_ids.is_empty() {
+            sqlx::query(AssertSqlSafe(&*sql.settle)).persistent(false).bind(ids).bind(event_ids)
+        } else {
+            sqlx::query(AssertSqlSafe(&*sql.settle_retried))
+                .persistent(false)
+                .bind(ids)
+                .bind(event_ids)
+                .bind(retried_ids)
+                .bind(retried_event_ids)
+        };
+        session.connection().execute(statement).await?;
+        session.keep();
+        Ok(())
+    };
+    sessions.within("settling confirmed events", DEADLINE, work).await
+}
+
+pub(crate) async fn write_back(
+    sessions: &Sessions,
+    sql: &SettleSql,
+    ownership: &Ownership,
+    changes: &[WriteBack],
+) -> Result<Vec<WriteBackStatus>, StoreError> {
+    if changes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let work = async {
+        let mut session = sessions.open().await?;
+        let connection = session.connection();
+        connection.execute(sqlx::raw_sql("BEGIN")).await?;
+        let ours = fence(connection, sql, ownership, changes).await?;
+        let (behind, _): (Vec<_>, Vec<_>) = changes.iter().partition(|change| ours.contains(&change.bucket));
+        let (retries, dead): (Vec<&WriteBack>, Vec<&WriteBack>) =
+            behind.into_iter().partition(|change| matches!(change.change, Change::Retry { .. }));
+        let mut there = retry(connection, sql, &retries).await?;
+        there.extend(bury(connection, sql, &dead).await?);
+        connection.execute(sqlx::raw_sql("COMMIT")).await?;
+        session.keep();
+        Ok((ours, there))
+    };
+    let (ours, there) = sessions.within("writing back failed events", DEADLINE, work).await?;
+    let status = |change: &WriteBack| match (ours.contains(&change.bucket), there.contains(&change.id)) {
+        (false, _) => WriteBackStatus::Fenced,
+        (true, true) => WriteBackStatus::Done,
+        (true, false) => WriteBackStatus::Gone,
+    };
+    Ok(changes.iter().map(status).collect())
+}
+
+/// The buckets of these changes that are still ours; they stay so until the transaction ends.
+async fn fence(
+    connection: &mut PgConnection,
+    sql: &SettleSql,
+    ownership: &Ownership,
+    changes: &[WriteBack],
+) -> Result<HashSet<u16>, CallError> {
+    let mut tokens = BTreeMap::new();
+    for change in changes {
+        let token = ownership.tokens.get(usize::from(change.bucket)).copied();
+        let unknown = || StoreError::new(StoreErrorKind::Failed, format!("there is no bucket {}", change.bucket));
+        tokens.insert(i16::try_from(change.bucket).unwrap_or(i16::MAX), token.ok_or_else(unknown)?);
+    }
+    let (buckets, tokens): (Vec<i16>, Vec<i64>) = tokens.into_iter().unzip();
+    let ours: Vec<i16> = sqlx::query_scalar(AssertSqlSafe(&*sql.fence))
+        .persistent(false)
+        .bind(&ownership.route)
+        .bind(buckets)
+        .bind(tokens)
+        .fetch_all(connection)
+        .await?;
+    Ok(ours.into_iter().filter_map(|bucket| u16::try_from(bucket).ok()).collect())
+}
+
+async fn retry(
+    connection: &mut PgConnection,
+    sql: &SettleSql,
+    changes: &[&WriteBack],
+) -> Result<HashSet<i64>, CallError> {
+    if changes.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let (ids, event_ids) = pairs(changes.iter().map(|change| (change.id, change.event_id)));
+    let delays: Vec<f64> = changes
+        .iter()
+        .map(|change| match change.change {
+            Change::Retry { delay } => delay.as_secs_f64(),
+            Change::Dead => 0.0,
+        })
+        .collect();
+    let there: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(&*sql.retry))
+        .persistent(false)
+        .bind(&ids)
+        .bind(&event_ids)
+        .bind(attempts(changes))
+        .bind(delays)
+        .bind(changes.iter().map(|change| change.kind).collect::<Vec<_>>())
+        .bind(changes.iter().map(|change| change.error.as_str()).collect::<Vec<_>>())
+        .fetch_all(&mut *connection)
+        .await?;
+    let there: HashSet<i64> = there.into_iter().collect();
+    if there.len() < ids.len() {
+        let gone = ids.iter().zip(&event_ids).filter(|(id, _)| !there.contains(id));
+        let (ids, event_ids): (Vec<i64>, Vec<Uuid>) = gone.map(|(id, event_id)| (*id, *event_id)).unzip();
+        let delete = sqlx::query(AssertSqlSafe(&*sql.retry_gone)).persistent(false).bind(ids).bind(event_ids);
+        connection.execute(delete).await?;
+    }
+    Ok(there)
+}
+
+async fn bury(
+    connection: &mut PgConnection,
+    sql: &SettleSql,
+    changes: &[&WriteBack],
+) -> Result<HashSet<i64>, CallError> {
+    if changes.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let (ids, event_ids) = pairs(changes.iter().map(|change| (change.id, change.event_id)));
+    let moved: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(&*sql.bury))
+        .persistent(false)
+        .bind(ids)
+        .bind(event_ids)
+        .bind(attempts(changes))
+        .bind(changes.iter().map(|change| change.kind).collect::<Vec<_>>())
+        .bind(changes.iter().map(|change| change.error.as_str()).collect::<Vec<_>>())
+        .fetch_all(connection)
+        .await?;
+    Ok(moved.into_iter().collect())
+}
+
+pub(crate) async fn retry_states(
+    sessions: &Sessions,
+    sql: &SettleSql,
+    waiting: &[(i64, EventId)],
+) -> Result<Vec<RetryState>, StoreError> {
+    if waiting.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (ids, event_ids) = pairs(waiting.iter().copied());
+    let work = async {
+        let mut session = sessions.open().await?;
+        let rows = sqlx::query(AssertSqlSafe(&*sql.retry_states)).persistent(false).bind(ids).bind(event_ids);
+        let rows = session.connection().fetch_all(rows).await?;
+        session.keep();
+        let state = |row| {
+            Ok(match (sqlx::postgres::PgRow::try_get(row, "there")?, row::retrying(row)?) {
+                (false, _) => RetryState::Gone,
+                (true, None) => RetryState::Clear,
+                (true, Some(retrying)) => RetryState::Waiting(retrying),
+            })
+        };
+        Ok(rows.iter().map(state).collect::<Result<Vec<_>, sqlx::Error>>()?)
+    };
+    sessions.within("looking at waiting events", DEADLINE, work).await
+}
+
+fn pairs(events: impl Iterator<Item = (i64, EventId)>) -> (Vec<i64>, Vec<Uuid>) {
+    events.map(|(id, event_id)| (id, event_id.as_uuid())).unzip()
+}
+
+fn attempts(changes: &[&WriteBack]) -> Vec<i32> {
+    changes.iter().map(|change| i32::try_from(change.attempts).unwrap_or(i32::MAX)).collect()
+}
