@@ -37,11 +37,9 @@ pub(crate) struct ReadSql {
 }
 
 impl ReadSql {
-    /// `sequence` is the quoted name of the sequence behind the ids.
-    pub(crate) fn new(schema: &SchemaName, sequence: &str) -> Self {
-        let note = schema.sql(include_str!("sql/note.sql")).replace("{sequence}", sequence);
+    pub(crate) fn new(schema: &SchemaName) -> Self {
         Self {
-            note: note.into(),
+            note: schema.sql(include_str!("sql/note.sql")),
             begin: schema.sql(include_str!("sql/read_begin.sql")),
             forward: schema.sql(include_str!("sql/read_forward.sql")),
             keys: schema.sql(include_str!("sql/read_keys.sql")),

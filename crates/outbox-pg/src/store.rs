@@ -5,17 +5,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox_core::{Confirmed, EventId, Lane, Ownership, RetryState, Store, StoreError, WriteBack, WriteBackStatus};
-use sqlx::AssertSqlSafe;
 
-use crate::SchemaName;
 use crate::config::{PgConfig, PgConfigError};
 use crate::ownership::{self, OwnershipSql};
 use crate::read::{PgLane, ReadSql};
 use crate::session::Sessions;
 use crate::settle::{self, SettleSql};
-
-/// The longest time to find the sequence's name when a lane opens.
-const OPEN_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The outbox of one PostgreSQL database, seen by one relay.
 ///
@@ -25,10 +20,9 @@ const OPEN_DEADLINE: Duration = Duration::from_secs(10);
 pub struct PgStore {
     sessions: Arc<Sessions>,
     relay_name: String,
-    sequence: &'static str,
-    schema: SchemaName,
     ownership: OwnershipSql,
     settle: SettleSql,
+    read: Arc<ReadSql>,
 }
 
 impl PgStore {
@@ -42,10 +36,9 @@ impl PgStore {
         Ok(Self {
             sessions: Sessions::new(options, max_connections),
             relay_name: relay_name.into(),
-            sequence: include_str!("sql/sequence.sql"),
             ownership: OwnershipSql::new(&config.schema),
             settle: SettleSql::new(&config.schema),
-            schema: config.schema.clone(),
+            read: Arc::new(ReadSql::new(&config.schema)),
         })
     }
 
@@ -70,16 +63,7 @@ impl Store for PgStore {
     }
 
     async fn open_lane(&self, _ownership: &Ownership) -> Result<Box<dyn Lane>, StoreError> {
-        let sequence = async {
-            let mut session = self.sessions.open().await?;
-            let find = sqlx::query_scalar(AssertSqlSafe(self.schema.sql(self.sequence).to_string())).persistent(false);
-            let sequence: String = find.fetch_one(session.connection()).await?;
-            session.keep();
-            Ok(sequence)
-        };
-        let sequence = self.sessions.within("opening a lane", OPEN_DEADLINE, sequence).await?;
-        let sql = ReadSql::new(&self.schema, &sequence);
-        Ok(Box::new(PgLane::new(Arc::clone(&self.sessions), Arc::new(sql))))
+        Ok(Box::new(PgLane::new(Arc::clone(&self.sessions), Arc::clone(&self.read))))
     }
 
     async fn settle(&self, confirmed: &[Confirmed]) -> Result<(), StoreError> {
