@@ -5,3 +5,4 @@
 mod memory_faults;
 mod memory_publisher;
 mod memory_store;
+mod publisher_contract;
