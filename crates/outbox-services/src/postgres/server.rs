@@ -181,7 +181,8 @@ impl Postgres {
         self.end(signal)
     }
 
-    /// Kills the server process as the kernel would (its sessions end with it).
+    /// Kills the server process as the kernel would. Its sessions notice and end a moment later;
+    /// [`Self::start_again`] waits for that.
     ///
     /// # Errors
     /// When it can't be signalled.
