@@ -14,7 +14,7 @@ SELECT id, event_id, aggregate_type, aggregate_id, event_type, payload, payload_
                    + coalesce(octet_length(e.payload_bytes), 0)
                    + CASE WHEN pg_column_compression(e.headers) IS NULL THEN coalesce(pg_column_size(e.headers), 0)
                           ELSE octet_length(e.headers::text) END
-               ) OVER (ORDER BY e.id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW EXCLUDE CURRENT ROW)
+               ) OVER (ORDER BY e.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
                AS bytes_before
           FROM (SELECT * FROM {schema}.events WHERE id > $1 AND id <= $5 ORDER BY id LIMIT $7) AS e
           LEFT JOIN {schema}.retries AS r ON r.id = e.id AND r.event_id = e.event_id

@@ -218,7 +218,7 @@ impl Route {
         None
     }
 
-    async fn release(&self, ownership: &Ownership) {
+    async fn release(&mut self, ownership: &Ownership) {
         let problem = match tokio::time::timeout(GOODBYE, self.store.release(ownership)).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.to_string(),

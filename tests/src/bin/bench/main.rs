@@ -1,0 +1,102 @@
+//! `cargo xtask bench`: events per second of the relay's engine over PostgreSQL with a publisher that confirms at once,
+//! against two relays of the usual kind in the same run.
+//!
+//! The publisher does nothing, so that what is measured is the claim, the engine and the settle. Each design drains a
+//! backlog of its own table on the same server; rounds take turns, and the medians are compared.
+
+mod baselines;
+mod outbox;
+
+use std::error::Error;
+use std::time::Duration;
+
+use outbox_services::postgres::{Options, Postgres};
+use serde_json::json;
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+const HELP: &str = "usage: bench [--events N] [--rounds N]
+
+  --events N   backlog of each design (default 200000)
+  --rounds N   rounds; the median counts (default 3)
+
+A server of its own with durable settings is started, unless OUTBOX_BENCH_PG_URL names one.";
+
+struct Settings {
+    events: i64,
+    rounds: usize,
+}
+
+#[tokio::main]
+async fn main() -> Outcome {
+    let Some(settings) = settings()? else {
+        println!("{HELP}");
+        return Ok(());
+    };
+    let (url, _server) = match std::env::var("OUTBOX_BENCH_PG_URL") {
+        Ok(url) => (url, None),
+        Err(_) => {
+            let options = Options::default().durable().with_setting("shared_buffers", "256MB");
+            let server = Postgres::start(options)?;
+            (server.url(), Some(server))
+        }
+    };
+    let mut rates: [Vec<f64>; 3] = Default::default();
+    for round in 1..=settings.rounds {
+        for (design, rates) in NAMES.iter().zip(&mut rates) {
+            let took = match *design {
+                "row_by_row" => baselines::row_by_row(&url, settings.events).await?,
+                "set_based" => baselines::set_based(&url, settings.events).await?,
+                _ => outbox::drain(&url, settings.events).await?,
+            };
+            let rate = rate(settings.events, took);
+            eprintln!("round {round}: {design}: {rate:.0} events/s");
+            rates.push(rate);
+        }
+    }
+    let [row_by_row, set_based, outbox] = rates.map(median);
+    let report = json!({
+        "events": settings.events,
+        "rounds": settings.rounds,
+        "build": if cfg!(debug_assertions) { "debug" } else { "release" },
+        "server": baselines::server_version(&url).await?,
+        "cores": std::thread::available_parallelism()?.get(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "median_events_per_second": { "row_by_row": row_by_row, "set_based": set_based, "outbox": outbox },
+        "ratio": { "to_row_by_row": outbox / row_by_row, "to_set_based": outbox / set_based },
+    });
+    println!("{}", serde_json::to_string_pretty(&report)?);
+    Ok(())
+}
+
+const NAMES: [&str; 3] = ["row_by_row", "set_based", "outbox"];
+
+fn rate(events: i64, took: Duration) -> f64 {
+    // Far below 2^53, so exact.
+    #[allow(clippy::cast_precision_loss)]
+    let events = events as f64;
+    events / took.as_secs_f64()
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates.get(rates.len() / 2).copied().unwrap_or_default()
+}
+
+fn settings() -> Outcome<Option<Settings>> {
+    let mut settings = Settings { events: 200_000, rounds: 3 };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a number\n\n{HELP}"));
+        match argument.as_str() {
+            "--events" => settings.events = value()?.parse()?,
+            "--rounds" => settings.rounds = value()?.parse()?,
+            "--help" | "-h" => return Ok(None),
+            unknown => return Err(format!("unknown argument `{unknown}`\n\n{HELP}").into()),
+        }
+    }
+    if settings.events < 1 || settings.rounds < 1 {
+        return Err("--events and --rounds must be at least 1".into());
+    }
+    Ok(Some(settings))
+}
