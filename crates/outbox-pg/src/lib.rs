@@ -4,6 +4,7 @@ pub mod check;
 mod config;
 mod enqueue;
 mod error;
+mod memory;
 pub mod migrate;
 mod notes;
 mod ownership;

@@ -23,6 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct OwnershipSql {
+    begin: Arc<str>,
     expire: Arc<str>,
     make: Arc<str>,
     lock: Arc<str>,
@@ -36,6 +37,7 @@ pub(crate) struct OwnershipSql {
 impl OwnershipSql {
     pub(crate) fn new(schema: &SchemaName) -> Self {
         Self {
+            begin: schema.sql(include_str!("sql/begin_write.sql")),
             expire: schema.sql(include_str!("sql/expire_relays.sql")),
             make: schema.sql(include_str!("sql/make_buckets.sql")),
             lock: schema.sql(include_str!("sql/lock_buckets.sql")),
@@ -60,7 +62,7 @@ pub(crate) async fn acquire(
         let mut session = sessions.open().await?;
         let connection = session.connection();
         connection.execute(sqlx::query(AssertSqlSafe(&*sql.expire)).persistent(false)).await?;
-        connection.execute(sqlx::raw_sql("BEGIN")).await?;
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(&*sql.begin))).await?;
         let lock = || sqlx::query_scalar(AssertSqlSafe(&*sql.lock)).persistent(false).bind(route);
         let mut owners: Vec<Option<Uuid>> = lock().fetch_all(&mut *connection).await?;
         if owners.is_empty() {

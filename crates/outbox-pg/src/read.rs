@@ -1,6 +1,5 @@
 //! A lane: the one reader of a route, with its cursor, its notes and its memory of ids.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +11,8 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 use tokio::time::Instant;
 
 use crate::SchemaName;
-use crate::notes::{Holder, Notes, Snapshot};
+use crate::memory::{End, Memory};
+use crate::notes::{Holder, Snapshot};
 use crate::row;
 use crate::session::{CallError, Session, Sessions};
 
@@ -52,13 +52,7 @@ impl ReadSql {
 pub(crate) struct PgLane {
     sessions: Arc<Sessions>,
     sql: Arc<ReadSql>,
-    /// Every event at or below it that was visible has been returned; later ones below it are found by the look-back.
-    cursor: i64,
-    notes: Notes,
-    /// Ids that were returned and are somewhere in the relay, or left the table a moment ago.
-    known: BTreeSet<i64>,
-    /// Ids above `low` that the relay dropped: no forward read returns them again.
-    dropped: BTreeSet<i64>,
+    memory: Memory,
     /// The server's start time and the sequence's value at the last note.
     server: Option<(String, i64)>,
 }
@@ -66,25 +60,15 @@ pub(crate) struct PgLane {
 impl fmt::Debug for PgLane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PgLane")
-            .field("cursor", &self.cursor)
-            .field("low", &self.notes.low())
-            .field("known", &self.known.len())
-            .field("dropped", &self.dropped.len())
+            .field("cursor", &self.memory.cursor())
+            .field("notes", self.memory.notes())
             .finish_non_exhaustive()
     }
 }
 
 impl PgLane {
     pub(crate) fn new(sessions: Arc<Sessions>, sql: Arc<ReadSql>) -> Self {
-        Self {
-            sessions,
-            sql,
-            cursor: 0,
-            notes: Notes::default(),
-            known: BTreeSet::new(),
-            dropped: BTreeSet::new(),
-            server: None,
-        }
+        Self { sessions, sql, memory: Memory::default(), server: None }
     }
 
     async fn forward(&mut self, max_events: usize, max_bytes: usize) -> Result<ReadBatch, StoreError> {
@@ -93,31 +77,21 @@ impl PgLane {
             let mut session = sessions.open().await?;
             self.note(session.connection()).await?;
             let snapshot = self.begin(session.connection()).await?;
-            let start = self.notes.look_back_to(&snapshot).min(self.cursor);
-            let known: Vec<i64> = self.above(start);
+            let start = self.memory.forward(&snapshot);
             let rows = sqlx::query(AssertSqlSafe(&*self.sql.forward))
                 .persistent(false)
-                .bind(start)
-                .bind(known)
+                .bind(start.after)
+                .bind(start.leave_out)
                 .bind(limit(max_events))
                 .bind(limit(max_bytes));
             let rows = session.connection().fetch_all(rows).await?;
             commit(session).await?;
-            Ok((snapshot, decode(&rows)?))
+            Ok((snapshot, decode(&rows)?, end(&rows, max_events)?))
         };
-        let (snapshot, events) = sessions.within("reading events", READ_DEADLINE, read).await?;
-        let complete = !is_full(&events, max_events, max_bytes);
-        let late = events.iter().take_while(|claimed| claimed.envelope.id <= self.cursor).count();
-        if let Some(last) = events.last() {
-            // A page that did not hold everything puts the cursor back: what lies above it is read in order.
-            self.cursor = if complete { self.cursor.max(last.envelope.id) } else { last.envelope.id };
-        }
-        self.notes.read_made(&snapshot);
-        self.learn(&events);
-        // At and below where reads begin nothing can be come across again.
-        let passed = self.notes.low().min(self.cursor);
-        self.dropped = self.dropped.split_off(&passed.saturating_add(1));
-        Ok(ReadBatch { events, complete, late, covered_through: self.cursor })
+        let (snapshot, events, end) = sessions.within("reading events", READ_DEADLINE, read).await?;
+        let late = self.memory.forward_made(&snapshot, &ids(&events), end);
+        let complete = end == End::Nothing;
+        Ok(ReadBatch { events, complete, late, covered_through: self.memory.cursor() })
     }
 
     async fn keys(
@@ -132,12 +106,12 @@ impl PgLane {
         let read = async {
             let mut session = sessions.open().await?;
             self.begin(session.connection()).await?;
-            let known: Vec<i64> = self.known.range(after.saturating_add(1)..).copied().collect();
+            let start = self.memory.keys(after);
             let keys: Vec<i64> = keys.iter().map(|key| key.cast_signed()).collect();
             let rows = sqlx::query(AssertSqlSafe(&*self.sql.keys))
                 .persistent(false)
-                .bind(after)
-                .bind(known)
+                .bind(start.after)
+                .bind(start.leave_out)
                 .bind(limit(max_events))
                 .bind(limit(max_bytes))
                 .bind(through)
@@ -146,22 +120,22 @@ impl PgLane {
             let rows = session.connection().fetch_all(rows).await?;
             let events = decode(&rows)?;
             let covered = match events.last() {
-                Some(last) if is_full(&events, max_events, max_bytes) => last.envelope.id,
+                Some(last) if end(&rows, max_events)? == End::Limit => last.envelope.id,
                 _ => {
-                    let end = sqlx::query_scalar(AssertSqlSafe(&*self.sql.span))
+                    let span = sqlx::query_scalar(AssertSqlSafe(&*self.sql.span))
                         .persistent(false)
                         .bind(after)
                         .bind(through)
                         .bind(KEYS_SPAN - 1)
                         .fetch_optional(session.connection());
-                    end.await?.unwrap_or(through)
+                    span.await?.unwrap_or(through)
                 }
             };
             commit(session).await?;
             Ok((events, covered))
         };
         let (events, covered_through) = sessions.within("reading events again", READ_DEADLINE, read).await?;
-        self.learn(&events);
+        self.memory.learn(&ids(&events));
         Ok(ReadBatch { events, complete: covered_through >= through, late: 0, covered_through })
     }
 
@@ -183,7 +157,7 @@ impl PgLane {
         let holders: Vec<String> = row.try_get("holders")?;
         let xids: Vec<String> = row.try_get("xids")?;
         self.server = Some((started, value));
-        self.notes.note(value, with_xids(holders, &xids), Instant::now());
+        self.memory.note(value, with_xids(holders, &xids), Instant::now());
         Ok(())
     }
 
@@ -193,32 +167,12 @@ impl PgLane {
         let unreadable = || StoreError::new(StoreErrorKind::Failed, format!("unreadable snapshot `{text}`"));
         Ok(Snapshot::parse(&text).ok_or_else(unreadable)?)
     }
-
-    fn above(&self, start: i64) -> Vec<i64> {
-        let from = start.saturating_add(1);
-        self.known.range(from..).chain(self.dropped.range(from..)).copied().collect()
-    }
-
-    fn learn(&mut self, events: &[Claimed]) {
-        for claimed in events {
-            let id = claimed.envelope.id;
-            self.dropped.remove(&id);
-            self.known.insert(id);
-        }
-    }
 }
 
 #[async_trait]
 impl Lane for PgLane {
     async fn read(&mut self, request: ReadRequest) -> Result<ReadBatch, StoreError> {
-        for id in &request.forget {
-            self.known.remove(id);
-        }
-        for id in request.dropped {
-            if self.known.remove(&id) {
-                self.dropped.insert(id);
-            }
-        }
+        self.memory.take_in(&request.forget, &request.dropped);
         match request.scope {
             ReadScope::Forward => self.forward(request.max_events, request.max_bytes).await,
             ReadScope::Keys { keys, after, through } => {
@@ -229,7 +183,7 @@ impl Lane for PgLane {
 
     async fn sweep(&mut self, after: i64) -> Result<SweepPage, StoreError> {
         let sessions = Arc::clone(&self.sessions);
-        let through = self.notes.settled_below().min(self.cursor);
+        let through = self.memory.swept_through();
         let read = async {
             let mut session = sessions.open().await?;
             self.begin(session.connection()).await?;
@@ -246,7 +200,7 @@ impl Lane for PgLane {
         let page = sessions.within("sweeping", READ_DEADLINE, read).await?;
         let full = i64::try_from(page.len()).is_ok_and(|rows| rows >= SWEEP_PAGE);
         let next = page.last().filter(|_| full).map(|(id, _)| *id);
-        let unknown = page.into_iter().filter(|(id, _)| !self.known.contains(id) && !self.dropped.contains(id));
+        let unknown = page.into_iter().filter(|(id, _)| self.memory.is_unknown(*id));
         Ok(SweepPage { unknown: unknown.map(|(id, key)| (id, key.cast_unsigned())).collect(), next })
     }
 }
@@ -265,10 +219,14 @@ fn limit(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Whether a page was ended by a limit. Bytes are counted as the statement counts them, so no less than there.
-fn is_full(events: &[Claimed], max_events: usize, max_bytes: usize) -> bool {
-    let bytes: usize = events.iter().map(|claimed| 256 + claimed.envelope.bytes()).sum();
-    events.len() >= max_events || bytes >= max_bytes
+/// What ended a page. Whether bytes did is told by the statement that counted them.
+fn end(rows: &[PgRow], max_events: usize) -> Result<End, sqlx::Error> {
+    let by_bytes = rows.last().map_or(Ok(false), |row| row.try_get("is_full"))?;
+    Ok(if by_bytes || rows.len() >= max_events { End::Limit } else { End::Nothing })
+}
+
+fn ids(events: &[Claimed]) -> Vec<i64> {
+    events.iter().map(|claimed| claimed.envelope.id).collect()
 }
 
 /// Joins the holders with their transaction ids. A transaction with savepoints holds several; the top one was assigned

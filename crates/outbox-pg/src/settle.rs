@@ -20,6 +20,7 @@ const DEADLINE: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
 pub(crate) struct SettleSql {
+    begin: Arc<str>,
     settle: Arc<str>,
     settle_retried: Arc<str>,
     fence: Arc<str>,
@@ -32,6 +33,7 @@ pub(crate) struct SettleSql {
 impl SettleSql {
     pub(crate) fn new(schema: &SchemaName) -> Self {
         Self {
+            begin: schema.sql(include_str!("sql/begin_write.sql")),
             settle: schema.sql(include_str!("sql/settle.sql")),
             settle_retried: schema.sql(include_str!("sql/settle_retried.sql")),
             fence: schema.sql(include_str!("sql/fence.sql")),
@@ -81,7 +83,7 @@ pub(crate) async fn write_back(
     let work = async {
         let mut session = sessions.open().await?;
         let connection = session.connection();
-        connection.execute(sqlx::raw_sql("BEGIN")).await?;
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(&*sql.begin))).await?;
         let ours = fence(connection, sql, ownership, changes).await?;
         let (behind, _): (Vec<_>, Vec<_>) = changes.iter().partition(|change| ours.contains(&change.bucket));
         let (retries, dead): (Vec<&WriteBack>, Vec<&WriteBack>) =

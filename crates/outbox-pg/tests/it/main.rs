@@ -11,3 +11,4 @@ mod payloads;
 mod roles;
 mod schema_names;
 mod status;
+mod store_contract;

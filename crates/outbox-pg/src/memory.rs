@@ -1,0 +1,114 @@
+//! What a lane remembers between its reads: the cursor, the notes, and the ids that it has returned. Pure, so that the
+//! model in the tests runs the very code that the lane runs.
+
+use std::collections::BTreeSet;
+
+use tokio::time::Instant;
+
+use crate::notes::{Holder, Notes, Snapshot};
+
+/// The memory of one lane.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// Every event at or below it that was visible has been returned; later ones below it are found by the look-back.
+    cursor: i64,
+    notes: Notes,
+    /// Ids that were returned and are somewhere in the relay, or left the table a moment ago.
+    known: BTreeSet<i64>,
+    /// Ids above `low` that the relay dropped: no forward read returns them again.
+    dropped: BTreeSet<i64>,
+}
+
+/// Where a read begins, and what it must leave out.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Start {
+    pub(crate) after: i64,
+    pub(crate) leave_out: Vec<i64>,
+}
+
+/// Whether a limit ended a read, or nothing more was there in its snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Limit,
+    Nothing,
+}
+
+impl Memory {
+    /// Takes in what a request says about earlier ones, before anything can fail.
+    pub(crate) fn take_in(&mut self, forget: &[i64], dropped: &[i64]) {
+        for id in forget {
+            self.known.remove(id);
+        }
+        for id in dropped {
+            if self.known.remove(id) {
+                self.dropped.insert(*id);
+            }
+        }
+    }
+
+    /// Takes down the note of the forward read that is about to be made.
+    pub(crate) fn note(&mut self, value: i64, holders: Vec<Holder>, now: Instant) {
+        self.notes.note(value, holders, now);
+    }
+
+    /// Where a forward read in this snapshot begins. The snapshot must be younger than the last note.
+    pub(crate) fn forward(&self, snapshot: &Snapshot) -> Start {
+        let after = self.notes.look_back_to(snapshot).min(self.cursor);
+        let from = after.saturating_add(1);
+        let leave_out = self.known.range(from..).chain(self.dropped.range(from..)).copied().collect();
+        Start { after, leave_out }
+    }
+
+    /// The forward read has been made and has returned these ids, in order. Returns how many lay below the cursor.
+    pub(crate) fn forward_made(&mut self, snapshot: &Snapshot, ids: &[i64], end: End) -> usize {
+        let late = ids.iter().take_while(|id| **id <= self.cursor).count();
+        if let Some(last) = ids.last() {
+            // A page that did not hold everything puts the cursor back: what lies above it is read in order.
+            self.cursor = match end {
+                End::Limit => *last,
+                End::Nothing => self.cursor.max(*last),
+            };
+        }
+        self.notes.read_made(snapshot);
+        self.learn(ids);
+        // At and below where reads begin nothing can be come across again.
+        let passed = self.notes.low().min(self.cursor);
+        self.dropped = self.dropped.split_off(&passed.saturating_add(1));
+        late
+    }
+
+    /// What a read of keys must leave out.
+    pub(crate) fn keys(&self, after: i64) -> Start {
+        Start { after, leave_out: self.known.range(after.saturating_add(1)..).copied().collect() }
+    }
+
+    /// These ids were returned.
+    pub(crate) fn learn(&mut self, ids: &[i64]) {
+        for id in ids {
+            self.dropped.remove(id);
+            self.known.insert(*id);
+        }
+    }
+
+    /// Up to here every visible event has been returned and no other can appear: what a sweep may check.
+    pub(crate) fn swept_through(&self) -> i64 {
+        self.notes.settled_below().min(self.cursor)
+    }
+
+    /// Whether a sweep that finds this id has found a defect, or something that the relay dropped long ago.
+    pub(crate) fn is_unknown(&self, id: i64) -> bool {
+        !self.known.contains(&id) && !self.dropped.contains(&id)
+    }
+
+    pub(crate) fn cursor(&self) -> i64 {
+        self.cursor
+    }
+
+    pub(crate) fn notes(&self) -> &Notes {
+        &self.notes
+    }
+}
+
+#[cfg(test)]
+#[path = "memory_tests.rs"]
+mod tests;
