@@ -1,0 +1,92 @@
+//! The probes `/livez` and `/readyz`. They answer from memory, without asking database or broker.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::failure::Failure;
+use crate::RouteHealth;
+
+/// What the probes look at.
+#[derive(Debug)]
+pub(crate) struct Probes {
+    pub(crate) routes: Vec<RouteHealth>,
+    pub(crate) shutdown: CancellationToken,
+}
+
+#[derive(Debug, Serialize)]
+struct Live {
+    live: bool,
+    routes: Vec<RouteLive>,
+}
+
+#[derive(Debug, Serialize)]
+struct RouteLive {
+    route: String,
+    live: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Ready {
+    ready: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    routes: Vec<RouteReady>,
+}
+
+#[derive(Debug, Serialize)]
+struct RouteReady {
+    route: String,
+    ready: bool,
+    /// Whether this relay owns the route; one that waits to take over is ready too.
+    owner: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// Takes the address, so that a taken port stops the start.
+pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
+        Failure::Failed(format!(
+            "admin.listen: {address} can't be listened on: {error}; choose another port, or \"off\" for no probes"
+        ))
+    })
+}
+
+/// Answers until the process ends.
+pub(crate) async fn serve(listener: TcpListener, probes: Probes) -> std::io::Result<()> {
+    let app =
+        axum::Router::new().route("/livez", get(livez)).route("/readyz", get(readyz)).with_state(Arc::new(probes));
+    axum::serve(listener, app).await
+}
+
+async fn livez(State(probes): State<Arc<Probes>>) -> (StatusCode, Json<Live>) {
+    let live = |route: &RouteHealth| RouteLive { route: route.name().to_owned(), live: !route.status().ended };
+    let routes: Vec<RouteLive> = probes.routes.iter().map(live).collect();
+    // A route that ends because it was asked to is no reason to kill the process on its way out.
+    let live = probes.shutdown.is_cancelled() || routes.iter().all(|route| route.live);
+    (code(live), Json(Live { live, routes }))
+}
+
+async fn readyz(State(probes): State<Arc<Probes>>) -> (StatusCode, Json<Ready>) {
+    let ready = |route: &RouteHealth| {
+        let status = route.status();
+        let reason = status.not_ready();
+        RouteReady { route: route.name().to_owned(), ready: reason.is_none(), owner: status.owner, reason }
+    };
+    let routes: Vec<RouteReady> = probes.routes.iter().map(ready).collect();
+    let stopping = probes.shutdown.is_cancelled();
+    let ready = !stopping && routes.iter().all(|route| route.ready);
+    (code(ready), Json(Ready { ready, reason: stopping.then_some("shutting down"), routes }))
+}
+
+const fn code(good: bool) -> StatusCode {
+    if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}

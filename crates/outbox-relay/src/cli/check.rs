@@ -1,0 +1,101 @@
+//! `check`: is the configuration right, and with `--connect`, could a relay run?
+
+use outbox_core::{ErrorKind, Publisher};
+use outbox_pg::check::{Facts, Finding, Severity, facts};
+use serde::Serialize;
+
+use super::args::Output;
+use super::failure::{Failure, with_causes};
+use super::output::print;
+use super::settings::{Settings, Shown};
+
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config: Option<Vec<Shown>>,
+    findings: Vec<Item>,
+}
+
+#[derive(Debug, Serialize)]
+struct Item {
+    about: &'static str,
+    severity: &'static str,
+    text: String,
+}
+
+impl Item {
+    const fn new(about: &'static str, severity: &'static str, text: String) -> Self {
+        Self { about, severity, text }
+    }
+}
+
+pub(crate) async fn check(settings: &Settings, connect: bool, show: bool, output: Output) -> Result<(), Failure> {
+    let mut report = Report { config: show.then(|| settings.shown.clone()), findings: Vec::new() };
+    // Made also without --connect: it checks its own part of the configuration.
+    let publisher = match &settings.broker {
+        Some(broker) => Some(super::broker::publisher(broker)?),
+        None => None,
+    };
+    report.findings.push(Item::new("config", "ok", "the configuration is valid".to_owned()));
+    if connect {
+        report.database(settings).await;
+        if let Some(publisher) = &publisher {
+            report.broker(publisher.as_ref()).await;
+        }
+    }
+    if let Some(publisher) = publisher {
+        publisher.close().await;
+    }
+    print(output, &report.text(), &report)?;
+    let errors = report.findings.iter().filter(|item| item.severity == "error").count();
+    match errors {
+        0 => Ok(()),
+        1 => Err(Failure::Failed("1 check failed".to_owned())),
+        _ => Err(Failure::Failed(format!("{errors} checks failed"))),
+    }
+}
+
+impl Report {
+    async fn database(&mut self, settings: &Settings) {
+        let mut connection = match super::database::connect(settings).await {
+            Ok(connection) => connection,
+            Err(Failure::Failed(text) | Failure::Usage(text)) => {
+                return self.findings.push(Item::new("database", "error", text));
+            }
+            Err(Failure::Config(_)) => return, // the configuration was checked before
+        };
+        match facts(&mut connection, &settings.database.schema).await {
+            Ok(facts) => self.facts(&facts),
+            Err(error) => self.findings.push(Item::new("database", "error", with_causes(&error))),
+        }
+    }
+
+    fn facts(&mut self, facts: &Facts) {
+        let Facts { server_major, database, schema, role, .. } = facts;
+        let text = format!("PostgreSQL {server_major}, database {database}, schema {schema}, role {role}");
+        self.findings.push(Item::new("database", "ok", text));
+        for Finding { severity, text } in facts.findings() {
+            let severity = match severity {
+                Severity::Warning => "warning",
+                Severity::Error => "error",
+            };
+            self.findings.push(Item::new("database", severity, text));
+        }
+    }
+
+    async fn broker(&mut self, publisher: &dyn Publisher) {
+        let item = match publisher.check().await {
+            Ok(()) => Item::new("broker", "ok", "the destination can be reached".to_owned()),
+            Err(error) if error.kind() == ErrorKind::Throttled => Item::new("broker", "warning", error.report()),
+            Err(error) => Item::new("broker", "error", format!("{}: {}", error.kind(), error.report())),
+        };
+        self.findings.push(item);
+    }
+
+    fn text(&self) -> String {
+        let shown = self.config.iter().flatten();
+        let shown = shown.map(|Shown { key, value, origin }| format!("{key} = {value}  # {origin}\n"));
+        let findings = self.findings.iter().map(|item| format!("{}: {}: {}\n", item.about, item.severity, item.text));
+        shown.chain(findings).collect()
+    }
+}

@@ -1,0 +1,175 @@
+//! The configuration: one TOML file < environment < `--set`, read into one typed model.
+
+mod brokers;
+mod keys;
+mod layers;
+mod model;
+mod problem;
+mod quantity;
+#[cfg(test)]
+mod reference;
+mod resolve;
+mod secret;
+mod show;
+
+use std::ffi::OsString;
+use std::io::Read as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use outbox_pg::{PgConfig, SchemaName};
+
+pub(crate) use self::problem::Problem;
+pub(crate) use self::secret::SecretUrl;
+pub(crate) use self::show::Shown;
+
+use self::layers::Layers;
+use self::model::Reader;
+use self::resolve::resolve;
+use crate::RouteConfig;
+
+/// The file that is read when `--config` names none, if it exists.
+pub(crate) const DEFAULT_FILE: &str = "outbox.toml";
+
+/// The largest config file; a larger one is a mistake.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
+
+/// Where the configuration comes from.
+#[derive(Debug, Default)]
+pub(crate) struct Inputs {
+    /// `--config`.
+    pub(crate) file: Option<PathBuf>,
+    /// All variables of the process.
+    pub(crate) env: Vec<(OsString, OsString)>,
+    /// `--set`.
+    pub(crate) flags: Vec<String>,
+}
+
+/// What a command can't do without.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Needs {
+    pub(crate) database: bool,
+    pub(crate) route: bool,
+}
+
+/// The configuration, complete and checked.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) database: Database,
+    /// The relay's label.
+    pub(crate) name: String,
+    /// Where the probes listen; `None` is off.
+    pub(crate) admin: Option<SocketAddr>,
+    pub(crate) log: Log,
+    /// The route's numbers, also when no broker is set.
+    pub(crate) route: RouteConfig,
+    /// Where the route leads; `None` when no `[[route]]` is set.
+    pub(crate) broker: Option<Broker>,
+    /// Every key with its value in force and where it came from, secrets hidden.
+    pub(crate) shown: Vec<Shown>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Database {
+    pub(crate) schema: SchemaName,
+    /// How to connect; `None` when no URL is set and the command needs none.
+    pub(crate) pg: Option<PgConfig>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Log {
+    pub(crate) format: LogFormat,
+    pub(crate) level: tracing::Level,
+}
+
+/// One of the tables `[route.<broker>]`.
+#[derive(Debug)]
+pub(crate) enum Broker {
+    Stdout,
+    /// Only where the feature `rabbitmq` is on: otherwise the table is refused.
+    #[cfg_attr(not(feature = "rabbitmq"), expect(dead_code, reason = "its table is refused"))]
+    RabbitMq(Box<RabbitMq>),
+}
+
+/// The table `[route.rabbitmq]`.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "rabbitmq"), expect(dead_code, reason = "its table is refused"))]
+pub(crate) struct RabbitMq {
+    pub(crate) url: SecretUrl,
+    pub(crate) exchange: String,
+    pub(crate) topic: String,
+    pub(crate) ca_file: Option<PathBuf>,
+    pub(crate) cert_file: Option<PathBuf>,
+    pub(crate) key_file: Option<PathBuf>,
+    pub(crate) channels: u64,
+    pub(crate) confirm_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) heartbeat: Duration,
+    pub(crate) max_message_bytes: usize,
+}
+
+/// Reads everything and checks everything.
+///
+/// # Errors
+/// All problems that there are, not only the first.
+pub(crate) fn load(inputs: &Inputs, needs: Needs) -> Result<Settings, Vec<Problem>> {
+    load_with(inputs, needs, brokers::COMPILED_IN)
+}
+
+fn load_with(inputs: &Inputs, needs: Needs, compiled_in: &[&str]) -> Result<Settings, Vec<Problem>> {
+    let mut layers = Layers::default();
+    let has_file = match read_file(inputs.file.as_deref()) {
+        Ok(Some((path, text))) => {
+            layers.add_file(&path, &text);
+            true
+        }
+        Ok(None) => false,
+        Err(problem) => {
+            layers.problems.push(problem);
+            layers.is_torn = true;
+            true
+        }
+    };
+    layers.add_env(inputs.env.iter().cloned());
+    layers.add_flags(&inputs.flags);
+    let (values, problems) = resolve(&layers, compiled_in);
+    let mut problems: Vec<Problem> = layers.problems.iter().cloned().chain(problems).collect();
+    if layers.is_torn {
+        return Err(problems);
+    }
+    let reader = Reader { values: &values, layers: &layers, has_file };
+    let settings = reader.build(needs, &mut problems);
+    match settings {
+        Some(settings) if problems.is_empty() => Ok(settings),
+        _ => Err(problems),
+    }
+}
+
+fn read_file(explicit: Option<&Path>) -> Result<Option<(String, String)>, Problem> {
+    let path = explicit.unwrap_or(Path::new(DEFAULT_FILE));
+    let name = path.display().to_string();
+    let unreadable =
+        |error: &dyn std::fmt::Display| Problem::new("--config", format!("`{name}` can't be read: {error}"));
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && explicit.is_none() => return Ok(None),
+        Err(error) => return Err(unreadable(&error)),
+    };
+    let mut text = String::new();
+    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable(&error))?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(unreadable(&format!("it holds more than {MAX_FILE_BYTES} bytes")));
+    }
+    Ok(Some((name, text)))
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

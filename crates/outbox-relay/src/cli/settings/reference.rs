@@ -1,0 +1,86 @@
+//! The reference page of the configuration, written from the table of keys; a test compares it with the file.
+
+use std::fmt::Write as _;
+
+use super::keys::{Default, KEYS, Key, Kind, Place};
+use super::layers::env_name;
+
+const HEAD: &str = include_str!("reference_head.md");
+
+const TABLES: &[(&str, &str)] = &[
+    ("database", "The database that holds the outbox."),
+    (
+        "relay",
+        "The relay. Keys marked * can also stand in `[[route]]`, where they win over `[relay]` wherever that is set.",
+    ),
+    ("history", "Published events."),
+    ("admin", "Probes."),
+    ("log", "Logs, on stderr. Payloads and credentials are never logged."),
+    ("route", "Where events go: exactly one route, with exactly one of the tables below."),
+    ("route.stdout", "JSON lines on stdout. No keys: write `[route.stdout]`, or `OUTBOX__ROUTE__0__STDOUT={}`."),
+    ("route.rabbitmq", "RabbitMQ (feature `rabbitmq`)."),
+];
+
+/// The page.
+fn page() -> String {
+    let mut page = HEAD.to_owned();
+    for (table, about) in TABLES {
+        let title = if *table == "route" { "[[route]]".to_owned() } else { format!("[{table}]") };
+        let _ = write!(page, "\n## `{title}`\n\n{about}\n"); // writing to a String can't fail
+        let own = |key: &&Key| match key.place {
+            Place::Table(place) => place == *table,
+            Place::RelayOrRoute => *table == "relay",
+        };
+        let mut keys = KEYS.iter().filter(own).peekable();
+        if keys.peek().is_some() {
+            page.push_str("\n| key | value | default | meaning |\n|---|---|---|---|\n");
+        }
+        for key in keys {
+            let star = if key.place == Place::RelayOrRoute { " *" } else { "" };
+            let file = if key.is_secret() { format!(", `{}_file`", key.name) } else { String::new() };
+            let _ = writeln!(page, "| `{}`{file}{star} | {} | {} | {} |", key.name, kind(key), default(key), key.doc);
+        }
+    }
+    page
+}
+
+fn kind(key: &Key) -> String {
+    match key.kind {
+        Kind::Text => "text".to_owned(),
+        Kind::SecretUrl => "URL, hidden".to_owned(),
+        Kind::Path => "path".to_owned(),
+        Kind::Number => "number".to_owned(),
+        Kind::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+        Kind::Loopback => "address or `off`".to_owned(),
+        Kind::Duration => "duration".to_owned(),
+        Kind::Size => "size".to_owned(),
+    }
+}
+
+fn default(key: &Key) -> String {
+    match key.default {
+        Default::Required => "required".to_owned(),
+        Default::Absent(meaning) => meaning.to_owned(),
+        Default::Is(_) | Default::Of(_) => key.default_text().map(|text| format!("`{text}`")).unwrap_or_default(),
+    }
+}
+
+#[test]
+fn the_page_in_docs_is_what_the_table_of_keys_says() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let page = page();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(written == page, "docs/configuration.md is out of date: run this test once with UPDATE_DOCS=1");
+}
+
+#[test]
+fn every_table_of_a_key_has_a_section() {
+    for path in KEYS.iter().flat_map(Key::paths) {
+        let table = path.rsplit_once('.').unwrap().0;
+        assert!(TABLES.iter().any(|(known, _)| *known == table), "{path}");
+        assert!(env_name(&path).starts_with("OUTBOX__"));
+    }
+}

@@ -1,0 +1,127 @@
+//! From what was set to values: everything unknown, unreadable or not available here is a problem of its own.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+
+use super::brokers;
+use super::keys::{KEYS, Key, Kind, Place, Value, find, later_key, later_value};
+use super::layers::{Layers, Raw, known_paths, unknown_variable};
+use super::problem::{Origin, Problem, nearest};
+
+/// The largest file that holds one secret.
+const MAX_SECRET_BYTES: u64 = 64 * 1024;
+
+/// The values of all keys that were set, by path.
+pub(crate) type Values = BTreeMap<String, (Value, Origin)>;
+
+/// Reads every value and lists everything that is wrong on the way.
+pub(crate) fn resolve(layers: &Layers, compiled_in: &[&str]) -> (Values, Vec<Problem>) {
+    let mut problems = Vec::new();
+    let mut refused = Vec::new();
+    for (name, origin) in &layers.brokers {
+        if let Some(problem) = brokers::refusal(name, compiled_in) {
+            problems.push(problem.at(origin));
+            refused.push(format!("route.{name}."));
+        }
+    }
+    let mut values = Values::new();
+    for (path, found) in &layers.values {
+        if refused.iter().any(|broker| path.starts_with(broker)) {
+            continue; // said once for the whole table
+        }
+        if let Some(why) = later_key(path) {
+            problems.push(Problem::new(path, why).at(&found.origin));
+            continue;
+        }
+        let Some((key, is_file)) = find(path) else {
+            problems.push(unknown(path, &found.origin));
+            continue;
+        };
+        let text = text(key, is_file, &found.raw);
+        let text = text.and_then(|text| if is_file { read_secret(&text) } else { Ok(text) });
+        let value = text.and_then(|text| match later_value(key, &text) {
+            Some(why) => Err((why.to_owned(), None)),
+            None => key.parse(&text).map_err(|problem| {
+                let near = match key.kind {
+                    Kind::Choice(words) => nearest(&text, words.iter().copied()),
+                    _ => None,
+                };
+                (problem, near.map(|near| format!("did you mean `{near}`?")))
+            }),
+        });
+        match value {
+            Ok(value) => {
+                let own = path.strip_suffix("_file").filter(|_| is_file).unwrap_or(path);
+                values.insert(own.to_owned(), (value, found.origin.clone()));
+            }
+            Err((problem, remedy)) => {
+                let problem = Problem::new(path, problem).at(&found.origin);
+                problems.push(match remedy {
+                    Some(remedy) => problem.remedy(remedy),
+                    None => problem,
+                });
+            }
+        }
+    }
+    (values, problems)
+}
+
+type Wrong = (String, Option<String>);
+
+/// The text of a value, if its type fits the key.
+fn text(key: &Key, is_file: bool, raw: &Raw) -> Result<String, Wrong> {
+    let bare_number = matches!(key.kind, Kind::Number) && !is_file;
+    let unit = matches!(key.kind, Kind::Duration | Kind::Size);
+    match raw {
+        Raw::Bare(text) => Ok(text.clone()),
+        Raw::Quoted(text) if !bare_number => Ok(text.clone()),
+        Raw::Integer(number) if bare_number || unit => Ok(number.clone()),
+        Raw::Quoted(_) => Err(("must be a number, not text".to_owned(), Some("write it without quotes".to_owned()))),
+        Raw::Integer(_) => Err(("must be text, not a number".to_owned(), Some("write it in quotes".to_owned()))),
+        Raw::Table => Err(("must be a value, not a table".to_owned(), None)),
+        Raw::Other(kind) if bare_number => Err((format!("must be a whole number, not a value of type {kind}"), None)),
+        Raw::Other(kind) => Err((format!("must be text in quotes, not a value of type {kind}"), None)),
+    }
+}
+
+/// The content of a secret's file, without the line break at its end.
+fn read_secret(path: &str) -> Result<String, Wrong> {
+    let wrong = |problem: String| (problem, None);
+    let file = std::fs::File::open(path).map_err(|error| wrong(format!("`{path}` can't be read: {error}")))?;
+    let mut bytes = Vec::new();
+    let read = file.take(MAX_SECRET_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|error| wrong(format!("`{path}` can't be read: {error}")))?;
+    if bytes.len() as u64 > MAX_SECRET_BYTES {
+        return Err(wrong(format!("`{path}` holds more than {MAX_SECRET_BYTES} bytes")));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| wrong(format!("`{path}` is no UTF-8 text")))?;
+    let text = text.trim_end_matches(['\r', '\n']);
+    if text.is_empty() { Err(wrong(format!("`{path}` is empty"))) } else { Ok(text.to_owned()) }
+}
+
+fn unknown(path: &str, origin: &Origin) -> Problem {
+    if let Origin::Env(name) = origin {
+        return unknown_variable(name);
+    }
+    let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
+    let is_broker = table == "route" && (brokers::KNOWN.contains(&name) || brokers::LATER.contains(&name));
+    if is_broker {
+        return Problem::new(path, "is a table, not a value").at(origin).remedy(format!("write `[route.{name}]`"));
+    }
+    let problem = Problem::new(path, "unknown key").at(origin);
+    if let Some(key) = KEYS.iter().find(|key| key.name == name) {
+        let own = key.paths().swap_remove(0);
+        let where_else = match key.place {
+            Place::Table("relay") if table == "route" => format!("it can't be set per route; set `{own}`"),
+            _ => format!("did you mean `{own}`?"),
+        };
+        return problem.remedy(where_else);
+    }
+    let paths = known_paths();
+    let in_table = |path: &&String| path.rsplit_once('.').is_some_and(|(known, _)| known == table);
+    let near = nearest(name, paths.iter().filter(in_table).filter_map(|path| path.rsplit('.').next()));
+    match near {
+        Some(near) => problem.remedy(format!("did you mean `{table}.{near}`?")),
+        None => problem.nearest(path, paths.iter().map(String::as_str)),
+    }
+}
