@@ -76,7 +76,7 @@ pub struct Counters {
     pub lease_losses: AtomicU64,
     /// Reads made.
     pub reads: AtomicU64,
-    /// Events read again because there was no room for them at first.
+    /// How often an event was dropped for want of room, to be read again.
     pub spilled: AtomicU64,
 }
 
@@ -86,17 +86,41 @@ impl Counters {
     }
 }
 
+/// How much a route holds at this moment.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Gauges {
+    /// Events handed to the publisher whose deletion or write-back has not committed yet.
+    pub in_flight: AtomicU64,
+    /// Events in memory that wait for a retry, a paused topic or their turn to be sent alone.
+    pub waiting: AtomicU64,
+    /// Aggregates of which events were dropped for want of room and will be read again.
+    pub spilled_aggregates: AtomicU64,
+}
+
+impl Gauges {
+    pub(crate) fn set(gauge: &AtomicU64, value: usize) {
+        gauge.store(value as u64, Relaxed);
+    }
+}
+
 /// A handle on a route's status and counters; cheap to clone and to ask, never touches the database.
 #[derive(Debug, Clone)]
 pub struct RouteHealth {
     name: String,
     status: watch::Receiver<RouteStatus>,
     counters: Arc<Counters>,
+    gauges: Arc<Gauges>,
 }
 
 impl RouteHealth {
-    pub(crate) fn new(name: String, status: watch::Receiver<RouteStatus>, counters: Arc<Counters>) -> Self {
-        Self { name, status, counters }
+    pub(crate) fn new(
+        name: String,
+        status: watch::Receiver<RouteStatus>,
+        counters: Arc<Counters>,
+        gauges: Arc<Gauges>,
+    ) -> Self {
+        Self { name, status, counters, gauges }
     }
 
     /// The route's name.
@@ -115,6 +139,12 @@ impl RouteHealth {
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<RouteStatus> {
         self.status.clone()
+    }
+
+    /// The gauges.
+    #[must_use]
+    pub fn gauges(&self) -> &Gauges {
+        &self.gauges
     }
 
     /// The counters.

@@ -21,7 +21,7 @@ pub mod cli;
 
 pub use config::{ConfigError, Ordering, RouteConfig};
 pub use engine::{Route, RunError};
-pub use health::{Counters, DestinationState, RouteHealth, RouteStatus};
+pub use health::{Counters, DestinationState, Gauges, RouteHealth, RouteStatus};
 pub use stdout::StdoutPublisher;
 pub use wakeup::PollWakeup;
 

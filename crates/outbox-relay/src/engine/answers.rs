@@ -1,6 +1,7 @@
 //! What the session makes of each result: the table of `docs/lifecycle.md` in code.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use outbox_core::{
     Change as RowChange, Confirmed, ErrorKind, Outcome, PublishError, ReadBatch, RetryState, StoreError,
@@ -8,15 +9,19 @@ use outbox_core::{
 };
 use tokio::time::Instant;
 
+use super::order::Asked;
 use super::pending::Pending;
 use super::retry::Disposition;
 use super::session::{End, NextRead, STORE_PAUSE, Session, after_linger, lease_end};
 use super::spill::Reread;
 use super::tasks::{Change, Done, Purpose};
-use crate::health::{Counters, DestinationState};
+use crate::health::{Counters, DestinationState, Gauges};
 
 /// The kind of a dead letter whose row could not be read as an event.
 const KIND_DEFECT: &str = "undecodable";
+
+/// The kind of a write-back about an event that somebody has deleted.
+const KIND_GONE: &str = "gone";
 
 impl Session<'_> {
     pub(super) fn take_in(&mut self, done: Done, now: Instant) {
@@ -38,8 +43,8 @@ impl Session<'_> {
                 match result {
                     Ok(states) => {
                         self.parts.reporter.store_works();
-                        for ((key, id, _), state) in asked.into_iter().zip(states) {
-                            self.on_refreshed(key, id, state, now);
+                        for (asked, state) in asked.iter().zip(states) {
+                            self.on_refreshed(asked, state, now);
                         }
                     }
                     Err(error) => self.store_failed(&error, now),
@@ -87,8 +92,7 @@ impl Session<'_> {
                     self.order.end_reread(&reread, batch.covered_through, batch.events, now);
                     return;
                 }
-                let dropped = self.order.admit(batch.events, now);
-                Counters::add(&self.parts.reporter.counters.spilled, dropped);
+                self.order.admit(batch.events, now);
                 self.next_read = match (batch.complete, found) {
                     (false, _) => NextRead::At(now),
                     (true, 0) => NextRead::OnWakeup,
@@ -147,7 +151,10 @@ impl Session<'_> {
         match outcomes {
             Ok(outcomes) => {
                 let mut throttled = false;
-                let followers = followers(&batch, &outcomes);
+                // A publisher that keeps order goes by the aggregate, also when the route does not.
+                let in_order = self.parts.publisher.capabilities().keeps_order_in_batch;
+                let followers =
+                    followers(&batch, &outcomes, |pending| if in_order { pending.store_key } else { pending.key });
                 // From the last to the first, so that events of one key go back in order.
                 for (at, (pending, outcome)) in batch.into_iter().zip(outcomes).enumerate().rev() {
                     keys.insert(pending.key);
@@ -168,12 +175,12 @@ impl Session<'_> {
                 let alone = batch.len() == 1;
                 for mut pending in batch.into_iter().rev() {
                     keys.insert(pending.key);
+                    pending.solo = true;
                     if alone {
                         let error = PublishError::new(ErrorKind::Failed, format!("the publisher panicked: {panic}"));
                         self.charge(pending, &error);
                     } else {
                         // Any of them may be to blame: each is sent alone, none is charged yet.
-                        pending.solo = true;
                         self.send_again(pending);
                     }
                 }
@@ -182,15 +189,15 @@ impl Session<'_> {
         for key in keys {
             self.order.evaluate(key, now);
         }
-        self.purpose_ended(purpose);
+        self.purpose_ended(purpose, now);
     }
 
     /// A batch with a purpose has come to its end, whatever its outcome was.
-    pub(super) fn purpose_ended(&mut self, purpose: &Purpose) {
+    pub(super) fn purpose_ended(&mut self, purpose: &Purpose, now: Instant) {
         match purpose {
             Purpose::Ordinary => {}
             Purpose::Suspect => self.suspects.answered(),
-            Purpose::TopicProbe(topic) => self.topics.probe_ended(topic),
+            Purpose::TopicProbe(topic) => self.topics.probe_ended(topic, now, fastrand::f64()),
         }
     }
 
@@ -210,8 +217,7 @@ impl Session<'_> {
         match error.kind() {
             ErrorKind::Rejected => self.give_up(pending, error.kind().as_str(), &error.report()),
             ErrorKind::Failed => self.charge(pending, &error),
-            ErrorKind::Misconfigured if error.topic().is_some() && !self.topics.is_full() => {
-                let topic = error.topic().unwrap_or_default();
+            ErrorKind::Misconfigured if let Some(topic) = self.topic_to_pause(&pending, &error) => {
                 if self.topics.pause(topic, &error.report(), now, fastrand::f64()) {
                     let route = &self.parts.config.name;
                     tracing::warn!(route, topic, error = %error.report(), "the topic is paused until it is mended");
@@ -236,6 +242,13 @@ impl Session<'_> {
                 self.send_again(pending);
             }
         }
+    }
+
+    /// The topic that an error pauses. One that is not the event's own would hold nothing back: the event would come
+    /// again at once, so the destination as a whole is paused.
+    fn topic_to_pause<'e>(&self, pending: &Pending, error: &'e PublishError) -> Option<&'e str> {
+        let own = self.parts.publisher.topic(&pending.envelope);
+        error.topic().filter(|topic| *topic == own && self.topics.has_room_for(topic))
     }
 
     fn send_again(&mut self, pending: Pending) {
@@ -306,7 +319,10 @@ impl Session<'_> {
             Disposition::Retry { attempts, delay } => {
                 pending.attempts = attempts;
                 pending.retried = true;
-                pending.cuts = 0;
+                // Convicted of cutting the connection it goes alone again, and its neighbours are spared.
+                if error.kind() != ErrorKind::Unconfirmed {
+                    pending.cuts = 0;
+                }
                 pending.not_before = Some(Instant::now() + delay);
                 self.log_event(
                     &pending,
@@ -424,9 +440,11 @@ impl Session<'_> {
         }
     }
 
-    fn on_refreshed(&mut self, key: u64, id: i64, state: RetryState, now: Instant) {
-        if let Some(gone) = self.order.refresh(key, id, state, now) {
-            self.forget.push(gone);
+    fn on_refreshed(&mut self, asked: &Asked, state: RetryState, now: Instant) {
+        if let Some(gone) = self.order.refresh(asked, state, now) {
+            // Somebody deleted it. The write-back finds that out too and removes the retry row that was left behind.
+            self.window.enter(gone.bytes);
+            self.write(gone, KIND_GONE, String::new(), RowChange::Retry { delay: Duration::ZERO });
         }
     }
 
@@ -440,16 +458,20 @@ impl Session<'_> {
             (None, None) => DestinationState::Unknown,
         };
         self.parts.reporter.destination(state);
+        let gauges = &self.parts.reporter.gauges;
+        Gauges::set(&gauges.in_flight, self.window.events());
+        Gauges::set(&gauges.waiting, self.order.stuck().events);
+        Gauges::set(&gauges.spilled_aggregates, self.order.spilled_keys());
     }
 }
 
 /// Positions of failed events that follow a failed event of their key in the same batch: they were not sent, or not
 /// in their turn, so their outcome says nothing about them or the destination.
-fn followers(batch: &[Pending], outcomes: &[Outcome]) -> BTreeSet<usize> {
+fn followers(batch: &[Pending], outcomes: &[Outcome], key: impl Fn(&Pending) -> u64) -> BTreeSet<usize> {
     let mut failed = BTreeSet::new();
     let mut followers = BTreeSet::new();
     for (at, (pending, outcome)) in batch.iter().zip(outcomes).enumerate() {
-        if outcome.is_err() && !failed.insert(pending.key) {
+        if outcome.is_err() && !failed.insert(key(pending)) {
             followers.insert(at);
         }
     }

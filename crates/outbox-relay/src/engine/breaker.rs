@@ -78,10 +78,18 @@ impl Breaker {
         self.streak = 0;
     }
 
+    /// The probe under way was given up with the session that made it: the next one begins at once.
+    pub(super) fn probe_lost(&mut self, now: Instant) {
+        if self.state == State::HalfOpen {
+            self.state = State::Open { until: now };
+        }
+    }
+
+    /// Between half and the whole of the bound, so that an outage of hours costs about one probe per `probe_max`.
     fn pause(&mut self, now: Instant, random: f64) {
         self.streak = self.streak.saturating_add(1);
         let initial = INITIAL_PAUSE.min(self.probe_max);
-        self.state = State::Open { until: now + backoff(initial, self.probe_max, self.streak, random) };
+        self.state = State::Open { until: now + backoff(initial, self.probe_max, self.streak, 0.5 + random / 2.0) };
     }
 }
 
@@ -114,6 +122,18 @@ mod tests {
         breaker.confirmed();
         breaker.trip(now, 1.0);
         assert_eq!(breaker.probe_due(), Some(now + INITIAL_PAUSE));
+    }
+
+    #[test]
+    fn a_lost_probe_is_made_again() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new(MAX);
+        breaker.probe_lost(now);
+        assert!(breaker.is_closed());
+        breaker.probe_first(now);
+        assert!(breaker.begin_probe(now));
+        breaker.probe_lost(now);
+        assert_eq!(breaker.probe_due(), Some(now));
     }
 
     proptest! {

@@ -91,8 +91,8 @@ impl Route {
     /// A handle on the route's status and counters.
     #[must_use]
     pub fn health(&self) -> RouteHealth {
-        let (name, counters) = (self.config.name.clone(), Arc::clone(&self.reporter.counters));
-        RouteHealth::new(name, self.reporter.subscribe(), counters)
+        let (counters, gauges) = (Arc::clone(&self.reporter.counters), Arc::clone(&self.reporter.gauges));
+        RouteHealth::new(self.config.name.clone(), self.reporter.subscribe(), counters, gauges)
     }
 
     /// Runs until `shutdown` is cancelled: then it stops claiming, waits up to `shutdown_grace` for the broker's
@@ -173,9 +173,16 @@ impl Route {
         let mut told = false;
         loop {
             let asked = Instant::now();
+            let mut acquiring = self.store.acquire(&self.config.name, self.config.lease);
             let acquired = tokio::select! {
-                acquired = self.store.acquire(&self.config.name, self.config.lease) => acquired,
-                () = shutdown.cancelled() => return None,
+                acquired = &mut acquiring => acquired,
+                () = shutdown.cancelled() => {
+                    // Dropped half-way it might own the route after all, and nobody else could until the lease ends.
+                    if let Ok(Ok(Some(ownership))) = tokio::time::timeout(GOODBYE, acquiring).await {
+                        self.release(&ownership).await;
+                    }
+                    return None;
+                }
             };
             match acquired {
                 Ok(Some(ownership)) => {

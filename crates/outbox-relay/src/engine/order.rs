@@ -12,16 +12,20 @@ use std::time::Duration;
 use outbox_core::{Claimed, EventId, RetryState};
 use tokio::time::Instant;
 
-use super::pending::Pending;
+use super::pending::{Pending, due_at};
 use super::spill::{MAX_SPILLED_KEYS, Reread, Spill};
 use crate::{Ordering, RouteConfig};
 
 /// Events of one key in memory. Enough to keep a busy aggregate going between two reads, few enough that a thousand
 /// busy ones fit.
-const EVENTS_PER_KEY: usize = 64;
+pub(super) const EVENTS_PER_KEY: usize = 64;
 
 /// A spilled key is read again when it has at most this many left, so that it need not run dry.
 const HUNGRY_BELOW: usize = EVENTS_PER_KEY / 4;
+
+/// How long an evicted key of a paused topic stays out if nothing is heard of the topic: a safety net, since the key
+/// is read again when the topic works. Short, a long pause would read the whole backlog over and over.
+const PARK_GATE: Duration = Duration::from_secs(60);
 
 /// How far a due time may shift by the way through the database and still count as unchanged.
 const RETRY_SHIFT: Duration = Duration::from_millis(500);
@@ -70,6 +74,15 @@ pub(super) struct Room {
     pub(super) several_per_key: bool,
 }
 
+/// A waiting event whose state in the table is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asked {
+    turn: u64,
+    pub(super) id: i64,
+    pub(super) event_id: EventId,
+    due: Instant,
+}
+
 #[derive(Debug)]
 pub(super) struct Order {
     ordering: Ordering,
@@ -77,13 +90,13 @@ pub(super) struct Order {
     ready: VecDeque<u64>,
     timers: BinaryHeap<Reverse<(Instant, u64)>>,
     parked: HashMap<Arc<str>, Vec<u64>>,
+    /// Store keys that were evicted while their topic was paused.
+    evicted: HashMap<Arc<str>, HashSet<u64>>,
     suspects: VecDeque<u64>,
     spill: Spill,
     active: Load,
     stuck: Load,
     budget: Load,
-    /// How long an evicted key of a paused topic stays out.
-    park_gate: Duration,
     /// Ids dropped since the lane was last told.
     dropped: Vec<i64>,
 }
@@ -96,12 +109,12 @@ impl Order {
             ready: VecDeque::new(),
             timers: BinaryHeap::new(),
             parked: HashMap::new(),
+            evicted: HashMap::new(),
             suspects: VecDeque::new(),
             spill: Spill::default(),
             active: Load::default(),
             stuck: Load::default(),
             budget: Load { events: config.queue_events, bytes: config.queue_bytes },
-            park_gate: config.probe_max,
             dropped: Vec::new(),
         }
     }
@@ -133,17 +146,18 @@ impl Order {
         std::mem::take(&mut self.dropped)
     }
 
-    /// Takes in what a forward read found. Returns how many were dropped.
-    pub(super) fn admit(&mut self, events: Vec<Claimed>, now: Instant) -> usize {
-        let mut dropped = 0;
+    /// Takes in what a forward read found.
+    pub(super) fn admit(&mut self, events: Vec<Claimed>, now: Instant) {
         for claimed in events {
-            let behind_spilled = self.ordering == Ordering::Aggregate && self.spill.contains(claimed.key);
-            if let Err((key, id)) = self.admit_one(claimed, behind_spilled, now) {
+            let (key, id) = (claimed.key, claimed.envelope.id);
+            // What comes before all that was dropped may still go first.
+            let must_drop = self.ordering == Ordering::Aggregate && self.spill.is_ahead_of(key, id);
+            if must_drop || !self.admit_one(claimed, now) {
                 self.drop_event(key, id);
-                dropped += 1;
+                // Only a refusal for want of room comes here, and only keys of an order are refused.
+                self.feed(key);
             }
         }
-        dropped
     }
 
     /// The next read of spilled keys that have room.
@@ -158,17 +172,15 @@ impl Order {
 
     /// Takes in what a read of spilled keys found; it covered all ids up to `covered`.
     pub(super) fn end_reread(&mut self, reread: &Reread, covered: i64, events: Vec<Claimed>, now: Instant) {
-        let mut full: HashSet<u64> = HashSet::new();
-        let mut again = Vec::new();
         for claimed in events {
-            let behind_dropped = self.ordering == Ordering::Aggregate && full.contains(&claimed.key);
-            if let Err((key, id)) = self.admit_one(claimed, behind_dropped, now) {
-                full.insert(key);
-                self.dropped.push(id);
-                again.push((key, id));
+            let (key, id) = (claimed.key, claimed.envelope.id);
+            // Once something of a key is dropped, be it by an eviction during the read, all later ones are.
+            let must_drop = self.ordering == Ordering::Aggregate && self.spill.dropped_meanwhile(key);
+            if must_drop || !self.admit_one(claimed, now) {
+                self.drop_event(key, id);
             }
         }
-        for store_key in self.spill.end(reread, covered, &again) {
+        for store_key in self.spill.end(reread, covered) {
             match self.keys.get(&store_key).filter(|_| self.ordering == Ordering::Aggregate) {
                 Some(key) if key.place.is_stuck() || key.queue.len() > HUNGRY_BELOW => {}
                 _ => self.spill.feed(store_key),
@@ -186,20 +198,17 @@ impl Order {
         true
     }
 
-    fn admit_one(&mut self, claimed: Claimed, must_drop: bool, now: Instant) -> Result<(), (u64, i64)> {
+    /// `false` when there is no room for it.
+    fn admit_one(&mut self, claimed: Claimed, now: Instant) -> bool {
         let (store_key, id) = (claimed.key, claimed.envelope.id);
         let key = match self.ordering {
             Ordering::Aggregate => store_key,
             Ordering::None => id.cast_unsigned(),
         };
-        let refused = Err((store_key, id));
-        if must_drop {
-            return refused;
-        }
         if let Some(existing) = self.keys.get(&key) {
             let over = self.stuck.events >= self.budget.events || self.stuck.bytes >= self.budget.bytes;
             if existing.queue.len() >= EVENTS_PER_KEY || (existing.place.is_stuck() && over) {
-                return refused;
+                return false;
             }
         }
         let pending = Pending::new(claimed, key, now);
@@ -209,7 +218,7 @@ impl Order {
             key.queue.insert(at, pending);
         });
         self.evaluate(key, now);
-        Ok(())
+        true
     }
 
     /// Hands over events in the order of their keys' turns, one at a time of each key unless the publisher keeps
@@ -324,9 +333,9 @@ impl Order {
                 self.spill.feed(store_key);
                 return;
             }
-            Some(head) if head.is_suspect() => Place::Suspect,
             Some(head) => match head.not_before {
                 Some(due) if due > now => Place::Waiting(due),
+                _ if head.is_suspect() => Place::Suspect,
                 _ => match &key.place {
                     Place::Parked(topic) => Place::Parked(Arc::clone(topic)),
                     _ => Place::Ready,
@@ -365,7 +374,9 @@ impl Order {
         let Some(key) = self.keys.get(&turn) else { return };
         let until = match &key.place {
             Place::Waiting(due) => *due,
-            Place::Parked(_) => now + self.park_gate,
+            // One key of each paused topic stays, to probe with: at most as many as there are paused topics.
+            Place::Parked(topic) if self.parked.get(topic).is_none_or(|turns| turns.len() <= 1) => return,
+            Place::Parked(_) => now + PARK_GATE,
             // Suspects are at most one window; the others are not stuck.
             Place::Suspect | Place::Ready | Place::Out => return,
         };
@@ -375,11 +386,13 @@ impl Order {
             evicted = std::mem::take(&mut key.queue);
             key.bytes = 0;
         });
-        if let Some(Key { place: Place::Parked(topic), .. }) = self.keys.remove(&turn)
-            && let Some(turns) = self.parked.get_mut(&topic)
-            && turns.last() == Some(&turn)
-        {
-            turns.pop();
+        if let Some(Key { place: Place::Parked(topic), .. }) = self.keys.remove(&turn) {
+            if let Some(turns) = self.parked.get_mut(&topic)
+                && turns.last() == Some(&turn)
+            {
+                turns.pop();
+            }
+            self.evicted.entry(topic).or_default().insert(store_key);
         }
         for pending in evicted {
             self.drop_event(store_key, pending.id());
@@ -390,11 +403,6 @@ impl Order {
     fn drop_event(&mut self, store_key: u64, id: i64) {
         self.dropped.push(id);
         self.spill.drop_event(store_key, id);
-        if self.ordering == Ordering::Aggregate {
-            self.feed(store_key);
-        } else {
-            self.spill.feed(store_key);
-        }
     }
 
     /// Has a spilled key read again when it has room.
@@ -430,6 +438,9 @@ impl Order {
 
     /// Lets the keys of a topic go.
     pub(super) fn unpark(&mut self, topic: &str, now: Instant) {
+        for store_key in self.evicted.remove(topic).unwrap_or_default() {
+            self.spill.open(store_key);
+        }
         for turn in self.parked.remove(topic).unwrap_or_default() {
             if let Some(key) = self.keys.get(&turn)
                 && matches!(&key.place, Place::Parked(parked) if **parked == *topic)
@@ -465,10 +476,11 @@ impl Order {
     }
 
     /// Some of the events that wait for a retry, from `skip` on, so that an operator's changes are seen.
-    pub(super) fn waiting(&self, skip: usize, most: usize) -> Vec<(u64, i64, EventId)> {
+    pub(super) fn waiting(&self, skip: usize, most: usize) -> Vec<Asked> {
         let waiting = self.timers.iter().skip(skip).filter_map(|Reverse((due, turn))| {
             let key = self.keys.get(turn).filter(|key| key.place == Place::Waiting(*due))?;
-            key.queue.front().map(|head| (*turn, head.id(), head.envelope.event_id))
+            let head = key.queue.front()?;
+            Some(Asked { turn: *turn, id: head.id(), event_id: head.envelope.event_id, due: *due })
         });
         waiting.take(most).collect()
     }
@@ -477,9 +489,12 @@ impl Order {
         self.timers.len()
     }
 
-    /// Takes over how the table sees a waiting event. Returns its id when it is no longer there.
-    pub(super) fn refresh(&mut self, turn: u64, id: i64, state: RetryState, now: Instant) -> Option<i64> {
-        let key = self.keys.get(&turn).filter(|key| matches!(key.place, Place::Waiting(_)))?;
+    /// Takes over how the table sees a waiting event. When it is no longer there it comes out, as by
+    /// [`Order::take`]: a row about its retries may have been left behind.
+    pub(super) fn refresh(&mut self, asked: &Asked, state: RetryState, now: Instant) -> Option<Pending> {
+        let Asked { turn, id, due, .. } = *asked;
+        // An answer that was overtaken by the next attempt says nothing about the one after it.
+        let key = self.keys.get(&turn).filter(|key| key.place == Place::Waiting(due))?;
         if key.queue.front().map(Pending::id) != Some(id) {
             return None;
         }
@@ -489,14 +504,15 @@ impl Order {
             if state == RetryState::Gone {
                 if let Some(head) = key.queue.pop_front() {
                     key.bytes -= head.bytes;
-                    gone = Some(head.id());
+                    key.out += 1;
+                    gone = Some(head);
                 }
             } else if let Some(head) = key.queue.front_mut() {
                 let retrying = match state {
                     RetryState::Waiting(retrying) => Some(retrying),
                     RetryState::Clear | RetryState::Gone => None,
                 };
-                let due = retrying.map(|retrying| now + retrying.due_in);
+                let due = retrying.map(|retrying| due_at(retrying.due_in, now));
                 // The same due time comes back a little shifted; only an operator's change moves the timer.
                 let moved = match (head.not_before, due) {
                     (Some(old), Some(new)) => old.max(new) - old.min(new) > RETRY_SHIFT,

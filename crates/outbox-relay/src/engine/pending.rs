@@ -1,7 +1,11 @@
 //! An event in the relay's memory.
 
+use std::time::Duration;
+
 use outbox_core::{Claimed, Confirmed, Envelope};
 use tokio::time::Instant;
+
+use crate::RouteConfig;
 
 /// A claimed event with what the engine has learnt about it.
 #[derive(Debug)]
@@ -28,6 +32,12 @@ pub(super) struct Pending {
     pub(super) bytes: usize,
 }
 
+/// When a delay from the table is over. Anyone may have written anything there: beyond the longest configurable
+/// delay clocks overflow.
+pub(super) fn due_at(due_in: Duration, now: Instant) -> Instant {
+    now + due_in.min(RouteConfig::MAX_DURATION)
+}
+
 impl Pending {
     pub(super) fn new(claimed: Claimed, key: u64, now: Instant) -> Self {
         let retrying = claimed.retrying;
@@ -39,7 +49,9 @@ impl Pending {
             bucket: claimed.bucket,
             attempts: retrying.map_or(0, |retrying| retrying.attempts),
             retried: retrying.is_some(),
-            not_before: retrying.filter(|retrying| !retrying.due_in.is_zero()).map(|retrying| now + retrying.due_in),
+            not_before: retrying
+                .filter(|retrying| !retrying.due_in.is_zero())
+                .map(|retrying| due_at(retrying.due_in, now)),
             cuts: 0,
             solo: false,
             defect: claimed.defect,

@@ -7,12 +7,13 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::outage_log::OutageLog;
-use crate::health::{Counters, DestinationState, RouteStatus};
+use crate::health::{Counters, DestinationState, Gauges, RouteStatus};
 
 #[derive(Debug)]
 pub(super) struct Reporter {
     status: watch::Sender<RouteStatus>,
     pub(super) counters: Arc<Counters>,
+    pub(super) gauges: Arc<Gauges>,
     store_log: OutageLog,
 }
 
@@ -23,6 +24,7 @@ impl Reporter {
         Self {
             status: watch::Sender::new(connecting),
             counters: Arc::new(Counters::default()),
+            gauges: Arc::new(Gauges::default()),
             store_log: OutageLog::new("the database", route),
         }
     }

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::order::{Order, Room};
+use super::order::{EVENTS_PER_KEY, Order, Room};
 use super::pending::Pending;
 use super::reporter::Reporter;
 use super::retry::RetryPolicy;
@@ -19,6 +19,7 @@ use super::topics::Topics;
 use super::window::Window;
 use super::{Destination, RunError};
 use crate::RouteConfig;
+use crate::health::Counters;
 
 /// Publish calls under way at once: enough to keep a broker busy while answers travel.
 const MAX_PUBLISHES: usize = 16;
@@ -88,6 +89,8 @@ pub(super) struct Session<'a> {
     pub(super) lane: Option<Box<dyn Lane>>,
     pub(super) next_read: NextRead,
     pub(super) reread_last: bool,
+    pub(super) swept_last: bool,
+    pub(super) told_full: bool,
     /// Ids that left the table since the last read.
     pub(super) forget: Vec<i64>,
     pub(super) next_sweep: Instant,
@@ -115,6 +118,7 @@ impl<'a> Session<'a> {
     pub(super) fn new(parts: Parts<'a>, ownership: Ownership, lane: Box<dyn Lane>, acquired: Instant) -> Self {
         let config = parts.config;
         let now = Instant::now();
+        parts.destination.breaker.probe_lost(now);
         Self {
             ownership: Arc::new(ownership),
             policy: RetryPolicy::new(config),
@@ -126,6 +130,8 @@ impl<'a> Session<'a> {
             lane: Some(lane),
             next_read: NextRead::At(now),
             reread_last: false,
+            swept_last: false,
+            told_full: false,
             forget: Vec::new(),
             next_sweep: now + config.full_sweep_interval,
             sweep_from: None,
@@ -277,22 +283,27 @@ impl<'a> Session<'a> {
             && now < self.lease_end
             && self.publishing < MAX_PUBLISHES
             && !self.suspects.is_out()
+            && self.window.room().0 > 0
         {
             let suspect_waits = self.order.has_suspect();
             if self.suspects.is_their_turn(suspect_waits, self.order.has_ready(), now) {
-                if self.publishing == 0
-                    && let Some(suspect) = self.order.take_suspect()
-                {
+                if self.publishing > 0 {
+                    return;
+                }
+                if let Some(suspect) = self.order.take_suspect() {
                     self.suspects.sent();
                     self.publish(vec![suspect], Purpose::Suspect);
                 }
-                return;
+                continue;
             }
             if let Some(topic) = self.topics.begin_probe(now) {
                 match self.order.take_parked(&topic) {
                     Some(head) => self.publish(vec![head], Purpose::TopicProbe(topic)),
                     // Nothing in memory waits for it. What was dropped will be read again and find out.
-                    None => drop(self.topics.resume(&topic)),
+                    None => {
+                        self.topics.resume(&topic);
+                        self.order.unpark(&topic, now);
+                    }
                 }
                 continue;
             }
@@ -317,7 +328,11 @@ impl<'a> Session<'a> {
         let (topics, publisher) = (&self.topics, self.parts.publisher);
         let paused = |head: &Pending| {
             // Rendering a topic costs an allocation: not while no topic is paused.
-            if topics.is_empty() { None } else { topics.paused(&publisher.topic(&head.envelope)) }
+            // A row that can't be published needs no topic.
+            if topics.is_empty() || head.defect.is_some() {
+                return None;
+            }
+            topics.paused(&publisher.topic(&head.envelope))
         };
         self.order.take(room, now, paused)
     }
@@ -332,7 +347,7 @@ impl<'a> Session<'a> {
             self.give_up_defect(pending);
         }
         if sound.is_empty() {
-            self.purpose_ended(&purpose);
+            self.purpose_ended(&purpose, Instant::now());
             return;
         }
         self.publishing += 1;
@@ -364,34 +379,55 @@ impl<'a> Session<'a> {
         let active = self.order.active();
         // Two batches ahead keep the publisher busy; more would only fill memory.
         let hungry = active.events < 2 * config.batch_size && active.bytes < config.max_batch_bytes;
+        self.tell_full();
         let forward = forward_due && hungry && !self.order.is_full();
         let reread = self.order.wants_reread() && hungry && !(self.reread_last && forward);
-        if reread && let Some(reread) = self.order.begin_reread(now) {
-            self.reread_last = true;
-            let (keys, after, through) = (reread.keys.clone(), reread.after, reread.through);
-            let request = self.read_request(ReadScope::Keys { keys, after, through });
-            self.work.spawn(tasks::read(lane, request, Some(reread)));
-        } else if forward {
-            self.reread_last = false;
-            let request = self.read_request(ReadScope::Forward);
-            self.work.spawn(tasks::read(lane, request, None));
-        } else if let Some(after) = self.sweep_from.or_else(|| (now >= self.next_sweep).then_some(0)) {
+        let sweep = self.sweep_from.or_else(|| (now >= self.next_sweep).then_some(0));
+        // Each page in turn with a read: neither a backlog nor a long sweep holds the other up.
+        if let Some(after) = sweep.filter(|_| !(self.swept_last && (reread || forward))) {
+            self.swept_last = true;
             if after == 0 {
                 self.sweep_begun = now;
             }
             self.work.spawn(tasks::sweep(lane, after));
+            return;
+        }
+        self.swept_last = false;
+        if reread && let Some(reread) = self.order.begin_reread(now) {
+            self.reread_last = true;
+            let (keys, after, through) = (reread.keys.clone(), reread.after, reread.through);
+            // More than the keys can hold would be read only to be dropped again.
+            let most = config.batch_size.min(keys.len().saturating_mul(EVENTS_PER_KEY));
+            let request = self.read_request(ReadScope::Keys { keys, after, through }, most);
+            self.work.spawn(tasks::read(lane, request, Some(reread)));
+        } else if forward {
+            self.reread_last = false;
+            let request = self.read_request(ReadScope::Forward, config.batch_size);
+            self.work.spawn(tasks::read(lane, request, None));
         } else {
             self.lane = Some(lane);
         }
     }
 
-    fn read_request(&mut self, scope: ReadScope) -> ReadRequest {
+    /// A route that reads nothing new says so, once until it has room again.
+    fn tell_full(&mut self) {
+        let full = self.order.is_full();
+        if full && !self.told_full {
+            let (route, aggregates) = (&self.parts.config.name, self.order.spilled_keys());
+            tracing::warn!(route, aggregates, "too many aggregates wait: nothing new is read until some have gone out");
+        }
+        self.told_full = full;
+    }
+
+    fn read_request(&mut self, scope: ReadScope, max_events: usize) -> ReadRequest {
+        let dropped = self.order.take_dropped();
+        Counters::add(&self.parts.reporter.counters.spilled, dropped.len());
         ReadRequest {
             scope,
-            max_events: self.parts.config.batch_size,
+            max_events,
             max_bytes: self.parts.config.max_batch_bytes,
             forget: std::mem::take(&mut self.forget),
-            dropped: self.order.take_dropped(),
+            dropped,
         }
     }
 }

@@ -14,9 +14,23 @@ const KEYS_PER_READ: usize = 1_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Dropped {
+    range: Range,
+    /// Dropped since the read under way began: it may not have seen these.
+    fresh: Option<Range>,
+    place: Place,
+}
+
+/// Ids from the first to the last, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Range {
     first: i64,
     last: i64,
-    place: Place,
+}
+
+impl Range {
+    fn with(self, other: Self) -> Self {
+        Self { first: self.first.min(other.first), last: self.last.max(other.last) }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +41,8 @@ enum Place {
     Hungry,
     /// Not before this time: its first event waits for a retry or a paused topic.
     Gated(Instant),
-    /// A read is under way.
-    Reading,
+    /// A read is under way; after it the key is gated if a time is given.
+    Reading(Option<Instant>),
 }
 
 /// The spilled keys with the first and last id that was dropped of each.
@@ -54,20 +68,34 @@ impl Spill {
         self.keys.len()
     }
 
-    pub(super) fn contains(&self, key: u64) -> bool {
-        self.keys.contains_key(&key)
+    /// Whether this id of this key comes after something of the key that was dropped.
+    pub(super) fn is_ahead_of(&self, key: u64, id: i64) -> bool {
+        self.keys
+            .get(&key)
+            .is_some_and(|dropped| dropped.range.first < id || dropped.fresh.is_some_and(|fresh| fresh.first < id))
+    }
+
+    /// Whether something of this key was dropped after the read under way began.
+    pub(super) fn dropped_meanwhile(&self, key: u64) -> bool {
+        self.keys.get(&key).is_some_and(|dropped| dropped.fresh.is_some())
     }
 
     /// Whether this id of this key lies in a dropped range.
     pub(super) fn covers(&self, key: u64, id: i64) -> bool {
-        self.keys.get(&key).is_some_and(|dropped| dropped.first <= id && id <= dropped.last)
+        let within = |range: Range| range.first <= id && id <= range.last;
+        self.keys.get(&key).is_some_and(|dropped| within(dropped.range) || dropped.fresh.is_some_and(within))
     }
 
     /// Notes that an event was dropped. The key waits behind its events in memory until it is called hungry.
     pub(super) fn drop_event(&mut self, key: u64, id: i64) {
-        let dropped = self.keys.entry(key).or_insert(Dropped { first: id, last: id, place: Place::Behind });
-        dropped.first = dropped.first.min(id);
-        dropped.last = dropped.last.max(id);
+        let event = Range { first: id, last: id };
+        let new = Dropped { range: event, fresh: None, place: Place::Behind };
+        let dropped = self.keys.entry(key).or_insert(new);
+        if matches!(dropped.place, Place::Reading(_)) {
+            dropped.fresh = Some(dropped.fresh.map_or(event, |fresh| fresh.with(event)));
+        } else {
+            dropped.range = dropped.range.with(event);
+        }
     }
 
     /// The key has room in memory: its dropped events may be read. No effect on a key that is gated or not spilled.
@@ -80,13 +108,31 @@ impl Spill {
         }
     }
 
-    /// The key's first event may not go before `until`: read it again then.
+    /// The key's first event may not go before `until`: read it again then. Of two times the earlier holds. A key
+    /// that is hungry already stays so: one read too many finds that out.
     pub(super) fn gate(&mut self, key: u64, until: Instant) {
-        if let Some(dropped) = self.keys.get_mut(&key)
-            && dropped.place != Place::Reading
-        {
-            dropped.place = Place::Gated(until);
-            self.gates.push(Reverse((until, key)));
+        let Some(dropped) = self.keys.get_mut(&key) else { return };
+        match &mut dropped.place {
+            Place::Hungry => {}
+            Place::Reading(gate) => *gate = Some(gate.map_or(until, |gate| gate.min(until))),
+            Place::Gated(earlier) if *earlier <= until => {}
+            Place::Behind | Place::Gated(_) => {
+                dropped.place = Place::Gated(until);
+                self.gates.push(Reverse((until, key)));
+            }
+        }
+    }
+
+    /// Opens the key's gate before its time.
+    pub(super) fn open(&mut self, key: u64) {
+        let Some(dropped) = self.keys.get_mut(&key) else { return };
+        match &mut dropped.place {
+            Place::Gated(_) => {
+                dropped.place = Place::Hungry;
+                self.hungry.push_back(key);
+            }
+            Place::Reading(gate) => *gate = None,
+            Place::Behind | Place::Hungry => {}
         }
     }
 
@@ -125,9 +171,9 @@ impl Spill {
             if let Some(dropped) = self.keys.get_mut(&key)
                 && dropped.place == Place::Hungry
             {
-                dropped.place = Place::Reading;
-                first = first.min(dropped.first);
-                last = last.max(dropped.last);
+                dropped.place = Place::Reading(None);
+                first = first.min(dropped.range.first);
+                last = last.max(dropped.range.last);
                 keys.push(key);
             }
         }
@@ -135,29 +181,27 @@ impl Spill {
         (!keys.is_empty()).then(|| Reread { keys, after: first.saturating_sub(1), through: last })
     }
 
-    /// The read has ended and covered every id up to `covered`; its events that found no room again are in
-    /// `dropped_again`. An abandoned read covered nothing. Returns the keys that are still spilled.
-    pub(super) fn end(&mut self, reread: &Reread, covered: i64, dropped_again: &[(u64, i64)]) -> Vec<u64> {
-        let mut first_again: HashMap<u64, i64> = HashMap::new();
-        for &(key, id) in dropped_again {
-            let first = first_again.entry(key).or_insert(id);
-            *first = (*first).min(id);
-        }
+    /// The read has ended and covered every id up to `covered`; what was dropped since it began stays. An abandoned
+    /// read covered nothing. Returns the keys that are still spilled.
+    pub(super) fn end(&mut self, reread: &Reread, covered: i64) -> Vec<u64> {
         let mut left = Vec::new();
         for &key in &reread.keys {
             let Some(dropped) = self.keys.get_mut(&key) else { continue };
-            dropped.place = Place::Behind;
-            let uncovered = (dropped.last > covered).then(|| dropped.first.max(covered.saturating_add(1)));
-            let again = first_again.get(&key).copied();
-            match again.into_iter().chain(uncovered).min() {
-                Some(first) => {
-                    dropped.first = first;
-                    left.push(key);
+            let Range { first, last } = dropped.range;
+            let uncovered = (last > covered).then(|| Range { first: first.max(covered.saturating_add(1)), last });
+            let Some(range) = uncovered.into_iter().chain(dropped.fresh.take()).reduce(Range::with) else {
+                self.keys.remove(&key);
+                continue;
+            };
+            dropped.range = range;
+            dropped.place = match dropped.place {
+                Place::Reading(Some(until)) => {
+                    self.gates.push(Reverse((until, key)));
+                    Place::Gated(until)
                 }
-                None => {
-                    self.keys.remove(&key);
-                }
-            }
+                _ => Place::Behind,
+            };
+            left.push(key);
         }
         left
     }
@@ -180,16 +224,18 @@ mod tests {
         spill.feed(1);
         let reread = reading(&mut spill);
         assert_eq!(reread, Reread { keys: vec![1], after: 9, through: 30 });
-        assert_eq!(spill.end(&reread, 20, &[]), [1]);
+        assert_eq!(spill.end(&reread, 20), [1]);
         assert!(!spill.covers(1, 20) && spill.covers(1, 21));
         spill.feed(1);
         let reread = reading(&mut spill);
-        assert_eq!(spill.end(&reread, 30, &[(1, 25), (1, 28)]), [1]);
-        assert!(!spill.covers(1, 24) && spill.covers(1, 25) && spill.covers(1, 30));
+        spill.drop_event(1, 25);
+        spill.drop_event(1, 28);
+        assert_eq!(spill.end(&reread, 30), [1]);
+        assert!(!spill.covers(1, 24) && spill.covers(1, 25) && !spill.covers(1, 29));
         spill.feed(1);
         let reread = reading(&mut spill);
-        assert!(spill.end(&reread, 30, &[]).is_empty());
-        assert!(!spill.contains(1));
+        assert!(spill.end(&reread, 30).is_empty());
+        assert_eq!(spill.len(), 0);
     }
 
     #[test]
@@ -198,8 +244,45 @@ mod tests {
         spill.drop_event(1, 10);
         spill.feed(1);
         let reread = reading(&mut spill);
-        assert_eq!(spill.end(&reread, reread.after, &[]), [1]);
+        assert_eq!(spill.end(&reread, reread.after), [1]);
         assert!(spill.covers(1, 10));
+    }
+
+    #[test]
+    fn what_is_dropped_during_a_read_stays_and_its_gate_holds() {
+        let now = Instant::now();
+        let later = now + std::time::Duration::from_secs(1);
+        let mut spill = Spill::default();
+        spill.drop_event(1, 100);
+        spill.feed(1);
+        let reread = reading(&mut spill);
+        spill.drop_event(1, 50);
+        spill.gate(1, later);
+        assert!(spill.dropped_meanwhile(1) && spill.is_ahead_of(1, 51));
+        assert_eq!(spill.end(&reread, 100), [1]);
+        assert!(spill.covers(1, 50) && !spill.covers(1, 100) && !spill.dropped_meanwhile(1));
+        spill.feed(1);
+        spill.open_gates(now);
+        assert!(spill.begin().is_none(), "gated");
+        spill.open_gates(later);
+        assert_eq!(reading(&mut spill), Reread { keys: vec![1], after: 49, through: 50 });
+    }
+
+    #[test]
+    fn of_two_gates_the_earlier_holds_and_a_gate_can_be_opened() {
+        let now = Instant::now();
+        let later = |seconds| now + std::time::Duration::from_secs(seconds);
+        let mut spill = Spill::default();
+        for key in [1, 2] {
+            spill.drop_event(key, 10);
+            spill.gate(key, later(2));
+        }
+        spill.gate(1, later(1));
+        spill.gate(1, later(3));
+        spill.open_gates(later(1));
+        assert_eq!(reading(&mut spill).keys, [1]);
+        spill.open(2);
+        assert_eq!(reading(&mut spill).keys, [2]);
     }
 
     #[test]

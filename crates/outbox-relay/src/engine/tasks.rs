@@ -12,6 +12,7 @@ use outbox_core::{
 };
 use tokio::time::Instant;
 
+use super::order::Asked;
 use super::pending::Pending;
 use super::spill::Reread;
 
@@ -41,7 +42,7 @@ pub(super) enum Done {
     Settled { confirmed: Vec<(Confirmed, usize)>, result: Result<(), StoreError> },
     WroteBack { changes: Vec<Change>, result: Result<Vec<WriteBackStatus>, StoreError> },
     Probed(Result<(), PublishError>),
-    Refreshed { asked: Vec<(u64, i64, EventId)>, result: Result<Vec<RetryState>, StoreError> },
+    Refreshed { asked: Vec<Asked>, result: Result<Vec<RetryState>, StoreError> },
     Renewed { sent: Instant, result: Result<bool, StoreError> },
 }
 
@@ -131,8 +132,8 @@ pub(super) async fn probe(publisher: Arc<dyn Publisher>, patience: Duration) -> 
     })
 }
 
-pub(super) async fn refresh(store: Arc<dyn Store>, asked: Vec<(u64, i64, EventId)>) -> Done {
-    let events: Vec<(i64, EventId)> = asked.iter().map(|(_, id, event_id)| (*id, *event_id)).collect();
+pub(super) async fn refresh(store: Arc<dyn Store>, asked: Vec<Asked>) -> Done {
+    let events: Vec<(i64, EventId)> = asked.iter().map(|asked| (asked.id, asked.event_id)).collect();
     let result = store.retry_states(&events).await;
     Done::Refreshed { asked, result }
 }

@@ -15,6 +15,9 @@ const INITIAL_PAUSE: Duration = Duration::from_millis(250);
 /// the destination as a whole is paused.
 pub(super) const MAX_PAUSED_TOPICS: usize = 10_000;
 
+/// Probes under way at once: thousands of paused topics must leave publish calls to the others.
+const MAX_PROBES: usize = 4;
+
 #[derive(Debug)]
 struct Paused {
     until: Instant,
@@ -54,8 +57,9 @@ impl Topics {
         true
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.paused.len() >= MAX_PAUSED_TOPICS
+    /// Whether this topic can be paused by name.
+    pub(super) fn has_room_for(&self, topic: &str) -> bool {
+        self.paused.len() < MAX_PAUSED_TOPICS || self.paused.contains_key(topic)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -73,14 +77,21 @@ impl Topics {
     }
 
     /// A probe's event ended without saying anything about the topic: probe again after the same pause.
-    pub(super) fn probe_ended(&mut self, topic: &str) {
-        if let Some(paused) = self.paused.get_mut(topic) {
+    pub(super) fn probe_ended(&mut self, topic: &str, now: Instant, random: f64) {
+        let initial = INITIAL_PAUSE.min(self.probe_max);
+        if let Some(paused) = self.paused.get_mut(topic)
+            && paused.probing
+        {
             paused.probing = false;
+            paused.until = now + backoff(initial, self.probe_max, paused.streak, random);
         }
     }
 
     /// A topic whose probe is due; it counts as being probed from now on.
     pub(super) fn begin_probe(&mut self, now: Instant) -> Option<Arc<str>> {
+        if self.paused.values().filter(|paused| paused.probing).count() >= MAX_PROBES {
+            return None;
+        }
         let (name, paused) = self.paused.iter_mut().find(|(_, paused)| !paused.probing && paused.until <= now)?;
         paused.probing = true;
         Some(Arc::clone(name))
@@ -114,7 +125,11 @@ mod tests {
         assert!(topics.begin_probe(now).is_none());
         assert_eq!(topics.begin_probe(now + INITIAL_PAUSE).as_deref(), Some("a"));
         assert!(topics.begin_probe(now + MAX).is_none(), "one probe at a time");
+        topics.probe_ended("a", now, 1.0);
+        assert_eq!(topics.next_due(), Some(now + INITIAL_PAUSE), "the same pause again, not at once");
+        assert_eq!(topics.begin_probe(now + INITIAL_PAUSE).as_deref(), Some("a"));
         topics.pause("a", "still no route", now, 1.0);
+        topics.probe_ended("a", now, 1.0);
         assert_eq!(topics.next_due(), Some(now + 2 * INITIAL_PAUSE));
         assert_eq!(topics.summary(), Some((1, "topic `a`: still no route".to_owned())));
         assert!(topics.resume("a") && topics.paused("a").is_none() && topics.is_empty());
