@@ -5,7 +5,8 @@ use std::ffi::OsString;
 
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{KEYS, Key, find, later_key};
+use super::key_table::KEYS;
+use super::keys::{Key, find, later_key};
 use super::problem::{Origin, Problem};
 
 /// The prefix of all variables that are read.

@@ -1,6 +1,7 @@
 //! The configuration: one TOML file < environment < `--set`, read into one typed model.
 
 mod brokers;
+mod key_table;
 mod keys;
 mod layers;
 mod model;

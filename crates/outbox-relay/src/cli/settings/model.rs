@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use outbox_pg::{PgConfig, SchemaName};
 
-use super::keys::{self, Field, KEYS, Key, Place, Value};
+use super::key_table::KEYS;
+use super::keys::{self, Field, Key, Place, Value};
 use super::layers::{Layers, env_name};
 use super::problem::{Origin, Problem};
+use super::quantity::format_duration;
 use super::resolve::Values;
 use super::{Broker, DEFAULT_FILE, Database, Log, LogFormat, Needs, RabbitMq, SecretUrl, Settings, brokers, show};
 use crate::{Ordering, RouteConfig};
@@ -22,6 +24,14 @@ impl Reader<'_> {
     pub(super) fn build(&self, needs: Needs, problems: &mut Vec<Problem>) -> Option<Settings> {
         let route = self.route_config(problems);
         let broker = self.broker(needs.route, problems);
+        if let Some(Broker::RabbitMq(table)) = &broker
+            && table.confirm_timeout >= route.publish_timeout
+        {
+            // The engine would end each call before the publisher can say which of its events were confirmed.
+            let (ours, theirs) = (format_duration(table.confirm_timeout), format_duration(route.publish_timeout));
+            let problem = format!("must be shorter than publish_timeout ({theirs}), got {ours}");
+            problems.push(self.problem("route.rabbitmq.confirm_timeout", problem));
+        }
         let database = self.database(needs.database, problems);
         Some(Settings {
             database: database?,

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::keys::{Default, KEYS, Key, Kind, Place};
+use super::key_table::KEYS;
+use super::keys::{Default, Key, Kind, Place};
 use super::layers::env_name;
 
 const HEAD: &str = include_str!("reference_head.md");

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 
 use super::brokers;
-use super::keys::{KEYS, Key, Kind, Place, Value, find, later_key, later_value};
+use super::key_table::KEYS;
+use super::keys::{Key, Kind, Place, Value, find, later_key, later_value};
 use super::layers::{Layers, Raw, known_paths, unknown_variable};
 use super::problem::{Origin, Problem, nearest};
 

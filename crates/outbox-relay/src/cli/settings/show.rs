@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::keys::{KEYS, Key, Value};
+use super::key_table::KEYS;
+use super::keys::{Key, Value};
 use super::problem::Origin;
 use super::quantity::{format_duration, format_size};
 use super::resolve::Values;

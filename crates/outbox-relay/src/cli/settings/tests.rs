@@ -132,6 +132,18 @@ fn routes_and_brokers() {
 }
 
 #[test]
+fn contradictions_between_keys_are_found() {
+    let table = "[route.rabbitmq]\nurl = 'amqp://x'\nexchange = ''\nconfirm_timeout = '30s'";
+    let found = problems(&VALID.replace("[route.stdout]", table), &[], &[]);
+    let text = "route.rabbitmq.confirm_timeout (outbox.toml:7): must be shorter than publish_timeout (30s), got 30s";
+    assert_eq!(found, [text]);
+    let found = problems(VALID, &[("OUTBOX__DATABASE__MAX_CONNECTIONS", "1")], &["database.schema=pg_x"]);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].starts_with("database.schema (--set): the schema name must not be"), "{found:?}");
+    assert!(found[1].starts_with("database.max_connections (OUTBOX__DATABASE__MAX_CONNECTIONS): must be 2 to 100"));
+}
+
+#[test]
 fn a_broker_that_is_not_compiled_in_names_its_feature() {
     let env = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
     let env = vec![
@@ -287,7 +299,7 @@ fn secrets_come_from_files_and_never_show() {
 
 #[test]
 fn every_default_reads_back() {
-    for key in super::keys::KEYS {
+    for key in super::key_table::KEYS {
         if let Some(text) = key.default_text() {
             key.parse(&text).unwrap_or_else(|error| panic!("{}: {error}", key.name));
         }
