@@ -20,18 +20,16 @@ pub const LEDGER_VARIABLE: &str = "OUTBOX_TEST_LEDGER";
 /// # Panics
 /// When the service is absent and required.
 pub fn require_or_skip<T>(service: &str, outcome: Result<T>) -> Option<T> {
+    note(service, if outcome.is_ok() { "used" } else { "skipped" });
+    decide(service, outcome, &std::env::var(REQUIRE_VARIABLE).unwrap_or_default())
+}
+
+fn decide<T>(service: &str, outcome: Result<T>, required: &str) -> Option<T> {
     match outcome {
-        Ok(value) => {
-            note(service, "used");
-            Some(value)
-        }
+        Ok(value) => Some(value),
         Err(error) => {
-            note(service, "skipped");
-            let required = std::env::var(REQUIRE_VARIABLE).unwrap_or_default();
-            assert!(
-                !required.split(',').any(|name| name.trim() == service),
-                "{REQUIRE_VARIABLE} names `{service}`, but: {error}"
-            );
+            let is_required = required.split(',').any(|name| name.trim() == service);
+            assert!(!is_required, "{REQUIRE_VARIABLE} names `{service}`, but: {error}");
             println!("SKIPPED: {error}");
             None
         }
@@ -54,16 +52,22 @@ fn note(service: &str, what: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::require_or_skip;
+    use super::decide;
     use crate::ServiceError;
 
     #[test]
     fn absent_and_not_required_is_none() {
-        assert_eq!(require_or_skip::<()>("no-such-service", Err(ServiceError::new("set X"))), None);
+        assert_eq!(decide::<()>("pg", Err(ServiceError::new("set X")), "amqp"), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "OUTBOX_TEST_REQUIRE names `pg`, but: set X")]
+    fn absent_and_required_fails() {
+        decide::<()>("pg", Err(ServiceError::new("set X")), "amqp, pg");
     }
 
     #[test]
     fn present_is_handed_through() {
-        assert_eq!(require_or_skip("no-such-service", Ok(7)), Some(7));
+        assert_eq!(decide("pg", Ok(7), "pg"), Some(7));
     }
 }
