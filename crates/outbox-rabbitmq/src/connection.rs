@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Instant;
 
@@ -27,15 +28,22 @@ pub(crate) struct Session {
     socket: StdMutex<Option<SocketGuard>>,
     /// Channels without a publish in flight; at most as many as the config's `channels`.
     idle: StdMutex<VecDeque<Channel>>,
+    /// It did not answer in time. The library may still call it connected, for as long as its heartbeat lasts or, when
+    /// the runtime that opened it has ended, for ever.
+    given_up: AtomicBool,
 }
 
 impl Session {
+    fn new(connection: Connection, socket: Option<SocketGuard>) -> Self {
+        Self { connection, socket: StdMutex::new(socket), idle: StdMutex::default(), given_up: AtomicBool::new(false) }
+    }
+
     pub(crate) fn blocked(&self) -> bool {
         self.connection.status().blocked()
     }
 
     fn alive(&self) -> bool {
-        self.connection.status().connected()
+        self.connection.status().connected() && !self.given_up.load(Ordering::Relaxed)
     }
 
     pub(crate) fn frame_max(&self) -> usize {
@@ -107,6 +115,7 @@ impl Session {
     }
 
     fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
         self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
@@ -144,7 +153,7 @@ impl Link {
     }
 
     pub(crate) fn over(connection: Connection) -> Self {
-        let session = Session { connection, socket: StdMutex::default(), idle: StdMutex::default() };
+        let session = Session::new(connection, None);
         Self { uri: None, state: Mutex::new(LinkState { session: Some(Arc::new(session)), failed: None }) }
     }
 
@@ -182,8 +191,7 @@ impl Link {
         match timeout(config.connect_timeout, socket::connect(uri.clone(), config)).await {
             Ok(Ok((connection, socket))) => {
                 tracing::info!(broker = %place, "connected to rabbitmq");
-                let socket = StdMutex::new(Some(socket));
-                Ok(Session { connection, socket, idle: StdMutex::default() })
+                Ok(Session::new(connection, Some(socket)))
             }
             Ok(Err(error)) => {
                 let kind = classify(Fault::of(&error), Stage::Opening, None).kind;

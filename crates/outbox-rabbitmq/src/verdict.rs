@@ -2,8 +2,10 @@
 //!
 //! # Which message was returned
 //! The client library keeps returned messages in a queue and hands the oldest one to whichever confirm comes next.
-//! With several messages in flight that is often another message's confirm, and the culprit's own then reads as a
-//! plain success. So the position says nothing: a returned message is known by its own message id and routing key.
+//! With several messages in flight that may be another message's confirm, and the culprit's own then reads as a plain
+//! success: measured with lapin 4.12, 200 in flight and one in twenty unroutable, for 6 % (classic queue) and 15 %
+//! (quorum queue) of the unroutable ones. So the position says nothing: a returned message is known by its own
+//! message id and routing key.
 //! The broker sends a return before the confirm of the same message. For a channel that one group uses alone this
 //! gives:
 //! - Once the whole group has its confirms, each return has been carried by one of them. What is not among the

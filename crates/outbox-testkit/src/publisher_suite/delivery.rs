@@ -95,7 +95,8 @@ pub async fn order_within_a_batch_is_as_declared(harness: &dyn PublisherHarness)
         return not_claimed("order within a batch");
     }
     let publisher = harness.publisher().await;
-    let mut batch: Vec<_> = (1..=60).map(|number| event(["a", "b", "c"][number as usize % 3], number)).collect();
+    let mut batch: Vec<_> =
+        (1..=60).zip(["a", "b", "c"].into_iter().cycle()).map(|(number, key)| event(key, number)).collect();
     publish_all(&*publisher, &batch).await;
     let mut expected: HashMap<String, Vec<String>> = HashMap::new();
     for event in &batch {
