@@ -1,26 +1,17 @@
 //! Who is to blame: from what the client library or the broker said to the kind that the relay acts on.
 
-use std::fmt;
-
 use lapin::types::ReplyCode;
 use outbox_core::ErrorKind;
 
 /// A value that can't be used: which field, what is wrong, what would do. Never shows the URL.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
 pub struct ConfigError {
     /// The field of [`RabbitMqConfig`](crate::RabbitMqConfig), which is also the key in a config file.
     pub field: &'static str,
     /// What is wrong with the value and what would be right.
     pub problem: String,
 }
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.problem)
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 /// How far an event, or a request without an event, had come when something went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
