@@ -206,7 +206,7 @@ pub enum RetryState {
 /// - Every call is bounded in time.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Tries to own a route. `None` while another relay's lease on it lasts.
+    /// Tries to own a route. `None` while another relay's lease lasts, on it or on a route that takes the same events.
     ///
     /// # Errors
     /// What stood in the way.

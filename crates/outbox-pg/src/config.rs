@@ -100,6 +100,10 @@ impl PgConfig {
         }
         // The driver's error can hold parts of the URL, and with them the password.
         let mut options = PgConnectOptions::from_str(&self.url).map_err(|_| wrong("can't be read"))?;
+        if !names_sslmode(&self.url) {
+            // Otherwise the variable PGSSLMODE, meant for other programs, could turn verification off.
+            options = options.ssl_mode(PgSslMode::Prefer);
+        }
         if options.get_application_name().is_none() {
             options = options.application_name(APPLICATION_NAME);
         }
@@ -117,6 +121,11 @@ impl PgConfig {
 
 const EXAMPLE: &str = "it must look like postgres://user:password@host:5432/database, with special characters \
                        percent-encoded";
+
+fn names_sslmode(url: &str) -> bool {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    query.split('&').any(|pair| pair.starts_with("sslmode=") || pair.starts_with("ssl-mode="))
+}
 
 fn is_loopback(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');

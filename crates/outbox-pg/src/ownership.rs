@@ -2,7 +2,7 @@
 //!
 //! A relay is alive as long as its row in `relays` exists. Whoever finds a lease ended deletes the row; only then are
 //! its buckets free. A renewal and that deletion meet at the row's lock, so one of them wins and the other sees it.
-//! This version lets one relay own all buckets of a route; the table has room for several.
+//! This version lets one relay own all events of a schema, under whatever route name; the tables have room for more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,8 @@ pub(crate) struct OwnershipSql {
     begin: Arc<str>,
     expire: Arc<str>,
     make: Arc<str>,
+    one_at_a_time: Arc<str>,
+    other_routes: Arc<str>,
     lock: Arc<str>,
     live: Arc<str>,
     register: Arc<str>,
@@ -40,6 +42,8 @@ impl OwnershipSql {
             begin: schema.sql(include_str!("sql/begin_write.sql")),
             expire: schema.sql(include_str!("sql/expire_relays.sql")),
             make: schema.sql(include_str!("sql/make_buckets.sql")),
+            one_at_a_time: schema.sql(include_str!("sql/lock_ownership.sql")),
+            other_routes: schema.sql(include_str!("sql/other_routes.sql")),
             lock: schema.sql(include_str!("sql/lock_buckets.sql")),
             live: schema.sql(include_str!("sql/live_owners.sql")),
             register: schema.sql(include_str!("sql/register_relay.sql")),
@@ -63,6 +67,18 @@ pub(crate) async fn acquire(
         let connection = session.connection();
         connection.execute(sqlx::query(AssertSqlSafe(&*sql.expire)).persistent(false)).await?;
         connection.execute(sqlx::raw_sql(AssertSqlSafe(&*sql.begin))).await?;
+        connection.execute(sqlx::query(AssertSqlSafe(&*sql.one_at_a_time)).persistent(false)).await?;
+        let other: Option<String> = sqlx::query_scalar(AssertSqlSafe(&*sql.other_routes))
+            .persistent(false)
+            .bind(route)
+            .fetch_optional(&mut *connection)
+            .await?;
+        if let Some(other) = other {
+            connection.execute(sqlx::raw_sql("ROLLBACK")).await?;
+            session.keep();
+            tracing::debug!(route, other, "waiting: a relay owns this schema's events under another route's name");
+            return Ok(None);
+        }
         let lock = || sqlx::query_scalar(AssertSqlSafe(&*sql.lock)).persistent(false).bind(route);
         let mut owners: Vec<Option<Uuid>> = lock().fetch_all(&mut *connection).await?;
         if owners.is_empty() {

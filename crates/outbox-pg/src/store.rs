@@ -4,13 +4,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox_core::{Confirmed, EventId, Lane, Ownership, RetryState, Store, StoreError, WriteBack, WriteBackStatus};
+use outbox_core::{
+    Confirmed, EventId, Lane, Ownership, RetryState, Store, StoreError, StoreErrorKind, WriteBack, WriteBackStatus,
+};
+use sqlx::AssertSqlSafe;
 
 use crate::config::{PgConfig, PgConfigError};
 use crate::ownership::{self, OwnershipSql};
 use crate::read::{PgLane, ReadSql};
 use crate::session::Sessions;
 use crate::settle::{self, SettleSql};
+
+/// The longest time to find out whether a lane may be opened.
+const OPEN_DEADLINE: Duration = Duration::from_secs(10);
+
+const HIDDEN_ROWS: &str = "row-level security hides events from the relay's role, so it would lose them; give the role \
+                           BYPASSRLS or disable row-level security on the table events";
+
+const CACHED_IDS: &str = "the sequence events_id_seq must hand out ids one by one, otherwise late ones would be passed \
+                          over; run ALTER SEQUENCE … CACHE 1 INCREMENT 1 NO CYCLE";
 
 /// The outbox of one PostgreSQL database, seen by one relay.
 ///
@@ -22,6 +34,7 @@ pub struct PgStore {
     relay_name: String,
     ownership: OwnershipSql,
     settle: SettleSql,
+    lane_ready: Arc<str>,
     read: Arc<ReadSql>,
 }
 
@@ -38,6 +51,7 @@ impl PgStore {
             relay_name: relay_name.into(),
             ownership: OwnershipSql::new(&config.schema),
             settle: SettleSql::new(&config.schema),
+            lane_ready: config.schema.sql(include_str!("sql/lane_ready.sql")),
             read: Arc::new(ReadSql::new(&config.schema)),
         })
     }
@@ -63,6 +77,22 @@ impl Store for PgStore {
     }
 
     async fn open_lane(&self, _ownership: &Ownership) -> Result<Box<dyn Lane>, StoreError> {
+        let ready = async {
+            let mut session = self.sessions.open().await?;
+            let ready: Option<(bool, bool)> = sqlx::query_as(AssertSqlSafe(&*self.lane_ready))
+                .persistent(false)
+                .fetch_optional(session.connection())
+                .await?;
+            session.keep();
+            let refuse = |why| Err(StoreError::new(StoreErrorKind::Unprepared, why).into());
+            match ready {
+                Some((false, true)) => Ok(()),
+                Some((true, _)) => refuse(HIDDEN_ROWS),
+                Some((false, false)) => refuse(CACHED_IDS),
+                None => refuse("the sequence events_id_seq is missing; run `outbox-relay migrate up`"),
+            }
+        };
+        self.sessions.within("opening a lane", OPEN_DEADLINE, ready).await?;
         Ok(Box::new(PgLane::new(Arc::clone(&self.sessions), Arc::clone(&self.read))))
     }
 

@@ -142,7 +142,6 @@ macro_rules! store_suite {
             }
             ownership {
                 a_route_has_one_owner_among_many_relays
-                routes_are_owned_apart
                 a_route_is_taken_over_when_its_lease_ends
                 a_renewal_extends_or_reports_the_loss
                 a_released_route_is_free_at_once_and_charges_nothing

@@ -23,8 +23,6 @@ GRANT USAGE ON SCHEMA {schema} TO outbox_producer, outbox_relay, outbox_reader;
 -- are not granted, nor is the sequence. What the functions do is bound by the rights of their caller.
 GRANT INSERT (event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, content_type, headers)
   ON {schema}.events TO outbox_producer;
-GRANT INSERT (event_id, aggregate_type, aggregate_id, event_type, payload, payload_bytes, content_type, headers, due_at)
-  ON {schema}.scheduled TO outbox_producer;
 
 -- A relay never updates events and never reads bodies that were given up or published.
 GRANT SELECT, INSERT, DELETE ON {schema}.events, {schema}.scheduled TO outbox_relay;

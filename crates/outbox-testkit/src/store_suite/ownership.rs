@@ -44,16 +44,6 @@ fn assert_newer(now: &Ownership, before: &Ownership) {
     assert!(grown, "every token grows with a change of owner: {before:?}, then {now:?}");
 }
 
-/// Owning one route says nothing about another.
-pub async fn routes_are_owned_apart(harness: &dyn StoreHarness) {
-    let (first, second) = (harness.relay().await, harness.relay().await);
-    let ownership = own(&*first).await;
-    let other = second.acquire("another route", LEASE).await.expect("acquire failed");
-    assert!(other.is_some());
-    assert!(second.acquire(ROUTE, LEASE).await.expect("acquire failed").is_none());
-    assert!(first.renew(&ownership).await.expect("renew failed"));
-}
-
 /// A second relay waits while the lease lasts, then takes over, and its lane has all that is unsettled, from zero.
 pub async fn a_route_is_taken_over_when_its_lease_ends(harness: &dyn StoreHarness) {
     let inserted = harness.insert((0..10).map(|number| event("a", number)).collect()).await;
