@@ -71,3 +71,15 @@ impl Pending {
         Confirmed { id: self.envelope.id, event_id: self.envelope.event_id, retried: self.retried }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_beyond_all_clocks_is_cut() {
+        let now = Instant::now();
+        assert_eq!(due_at(Duration::MAX, now), now + RouteConfig::MAX_DURATION);
+        assert_eq!(due_at(Duration::ZERO, now), now);
+    }
+}

@@ -1,0 +1,14 @@
+//! The engine over a store and a publisher in memory, under paused time: every wait is virtual.
+
+mod backlog;
+mod crashes;
+mod database;
+mod delivery;
+mod ownership;
+mod poison;
+mod readiness;
+mod retries;
+mod rig;
+mod slowdowns;
+mod stopping;
+mod unconfirmed;

@@ -1,0 +1,175 @@
+//! Two relays and one route: leases, take-over, late answers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use outbox_core::ErrorKind;
+use outbox_testkit::memory::{Call, Fault, Hold, MemoryPublisher, MemoryStore, Scripted};
+use tokio::time::Instant;
+
+use crate::rig::{MILLI, ROUTE, SECOND, assert_once_in_order, config, elapse, insert, run, settled};
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lease_stops_publishing_and_the_other_relay_goes_on_in_order() {
+    let store = MemoryStore::new();
+    let hold = Hold::new();
+    let first = hold.clone();
+    let publisher =
+        Arc::new(MemoryPublisher::new().with_script(move |event, nth| match (event.aggregate_id.as_str(), nth) {
+            ("a", 1) if event.id == 1 => Scripted::hold(&first, Scripted::Confirm),
+            _ => Scripted::Confirm,
+        }));
+    insert(&store, ["a", "a", "a"]);
+    let mut config = config();
+    config.publish_timeout = 300 * SECOND;
+    let old = run(config.clone(), &store, &publisher);
+    hold.reached().await;
+    let other = store.another_relay();
+    let new = run(config, &other, &publisher);
+    new.status(|status| status.not_ready().is_none() && !status.owner).await;
+    store.skip_time(20 * SECOND);
+    // Its renewals would still pass; the other relay must be the first to ask.
+    other.wait_until(|view| view.owner(ROUTE) == Some(other.owner_id())).await;
+    settled(&store).await;
+    old.status(|status| !status.owner || status.not_ready().is_none()).await;
+    assert_eq!(publisher.delivered_ids(), [1, 2, 3]);
+    let publishes = publisher.view(|view| view.publishes());
+    elapse(30 * SECOND).await;
+    assert_eq!(old.health.counters().lease_losses.load(Relaxed), 1);
+    insert(&store, ["a", "b"]);
+    settled(&store).await;
+    assert_eq!(old.health.counters().published.load(Relaxed), 0);
+    assert!(publisher.view(|view| view.publishes()) > publishes);
+    hold.release();
+    publisher.wait_for(6).await;
+    publisher.view(|view| {
+        assert_eq!(view.inversions(), []);
+        assert_eq!(view.copies(), 1, "only what was in flight");
+    });
+    old.status(|status| !status.owner).await;
+    old.stop().await;
+    new.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_confirm_still_deletes_and_other_late_outcomes_change_nothing() {
+    let store = MemoryStore::new();
+    let hold = Hold::new();
+    let first = hold.clone();
+    let publisher = Arc::new(MemoryPublisher::new().with_script(move |event, nth| match (event.id, nth) {
+        (1, 1) => Scripted::hold(&first, Scripted::Confirm),
+        (2, 1) => Scripted::hold(&first, Scripted::fail(ErrorKind::Rejected)),
+        (3, 1) => Scripted::hold(&first, Scripted::fail(ErrorKind::Failed)),
+        _ => Scripted::Confirm,
+    }));
+    let events = insert(&store, ["a", "b", "c"]);
+    let mut config = config();
+    config.publish_timeout = 300 * SECOND;
+    let old = run(config.clone(), &store, &publisher);
+    hold.reached().await;
+    let other = store.another_relay();
+    let reading = Hold::new();
+    other.script(Call::Read, Fault::HoldBefore(reading.clone()));
+    let new = run(config, &other, &publisher);
+    store.skip_time(20 * SECOND);
+    reading.reached().await;
+    hold.release();
+    store.wait_until(|view| view.calls(Call::WriteBack) == 1 && view.settled() == 1).await;
+    store.view(|view| {
+        assert_eq!(view.ids(), [2, 3]);
+        assert_eq!((view.retries().len(), view.dead_letters().len()), (0, 0));
+    });
+    reading.release();
+    settled(&store).await;
+    publisher.view(|view| {
+        assert_eq!(events.iter().map(|event| view.times(event.event_id)).collect::<Vec<_>>(), [1, 2, 2]);
+        assert_eq!((view.delivered().len(), view.copies()), (3, 0));
+    });
+    old.stop().await;
+    new.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_renewed_during_a_long_publish() {
+    let store = MemoryStore::new();
+    let publisher = Arc::new(MemoryPublisher::new().with_latency(100 * SECOND));
+    insert(&store, ["a", "b"]);
+    let mut config = config();
+    config.publish_timeout = 300 * SECOND;
+    let owner = run(config.clone(), &store, &publisher);
+    publisher.wait_for(2).await;
+    let other = store.another_relay();
+    let standby = run(config, &other, &publisher);
+    settled(&store).await;
+    assert_once_in_order(&store, &publisher, 2);
+    assert_eq!(store.view(|view| view.owner(ROUTE)), Some(store.owner_id()));
+    let renewals = store.calls(Call::Renew);
+    assert!((20..=22).contains(&renewals), "{renewals} renewals in 100 s");
+    owner.stop().await;
+    standby.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_published_past_the_end_of_an_unrenewed_lease() {
+    let store = MemoryStore::new();
+    let publisher = Arc::new(MemoryPublisher::new().with_latency(100 * MILLI));
+    insert(&store, ["a"].repeat(500));
+    let running = run(config(), &store, &publisher);
+    publisher.wait_for(1).await;
+    // Renewals fail while everything else works.
+    for _ in 0..400 {
+        store.script(Call::Renew, Fault::Refuse(outbox_core::StoreErrorKind::Unavailable));
+    }
+    elapse(20 * SECOND).await;
+    let stopped = publisher.view(|view| view.delivered().len());
+    elapse(20 * SECOND).await;
+    assert_eq!(publisher.view(|view| view.delivered().len()), stopped);
+    assert!((120..=185).contains(&stopped), "{stopped} went out in the 13.5 s of the lease");
+    settled(&store).await;
+    assert_once_in_order(&store, &publisher, 500);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_lets_the_next_relay_take_over_at_once() {
+    let store = MemoryStore::new();
+    let publisher = Arc::new(MemoryPublisher::new());
+    let mut long = config();
+    long.lease = 3_600 * SECOND;
+    let first = run(long.clone(), &store, &publisher);
+    first.status(|status| status.owner).await;
+    let other = store.another_relay();
+    // Closing belongs to the route that stops: the second has a publisher of its own.
+    let second_publisher = Arc::new(MemoryPublisher::new());
+    let second = run(long, &other, &second_publisher);
+    second.status(|status| status.not_ready().is_none()).await;
+    first.stop().await;
+    assert!(publisher.view(|view| view.closed()));
+    let stopped = Instant::now();
+    second.status(|status| status.owner).await;
+    assert!(stopped.elapsed() <= SECOND, "took {:?}", stopped.elapsed());
+    insert(&store, ["a"]);
+    settled(&store).await;
+    second.stop().await;
+}
+
+// A probe that is under way when the route is lost must be made again by the next ownership.
+#[tokio::test(start_paused = true)]
+async fn a_route_lost_during_a_probe_publishes_again_later() {
+    let store = MemoryStore::new();
+    let publisher = Arc::new(MemoryPublisher::new());
+    let running = run(config(), &store, &publisher);
+    running.status(|status| status.not_ready().is_none()).await;
+    publisher.set_down();
+    insert(&store, ["a"]);
+    for _ in 0..50 {
+        let checks = publisher.checks();
+        publisher.wait_until(|view| view.checks() > checks).await;
+        store.restart(); // ends the session at its next read, often with a probe under way
+    }
+    publisher.set_up();
+    let back = Instant::now();
+    settled(&store).await;
+    assert!(back.elapsed() < 10 * SECOND);
+    running.stop().await;
+}
