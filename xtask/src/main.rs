@@ -1,6 +1,7 @@
 //! The task runner: `cargo xtask <command>`. It depends on std, a JSON reader and the service launchers only, so that
 //! it compiles in seconds.
 
+mod bench;
 mod cargo;
 mod ci;
 mod demo;
@@ -16,6 +17,7 @@ cargo xtask <command>
 
   demo [--broker stdout|rabbitmq] [...]    run the demo against services started for it
   test [--pg MAJOR] [nextest arguments]    run all tests against real services
+  bench [--events N] [--rounds N]          events per second against two usual relays (docs/performance.md)
   tidy                                     check the invariants that the compiler does not
   ci [--full]                              everything a change must pass; --full: before a release
   services up [--pg MAJOR] | down | status keep services running between runs
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         "tidy" => tidy::run(rest),
         "ci" => ci::run(rest),
         "demo" => demo::run(rest),
+        "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}");
             Ok(())
