@@ -1,1 +1,12 @@
-//! placeholder
+//! Examples: an order service that writes events, a load of concurrent writers on it, and consumers.
+//!
+//! | file | shows |
+//! |---|---|
+//! | `src/orders.rs` | business code: an event written in the transaction of the data that it tells about |
+//! | `src/bin/custom-relay.rs` | a relay of one's own, made of the parts |
+//! | `src/consumer.rs` | the other end: JSON lines, or a queue of RabbitMQ |
+//! | `src/bin/demo/` | all of it together; run it with `cargo xtask demo` |
+
+pub mod consumer;
+pub mod orders;
+pub mod writers;
