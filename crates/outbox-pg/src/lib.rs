@@ -4,6 +4,7 @@ pub mod check;
 mod config;
 mod enqueue;
 mod error;
+mod identity;
 mod memory;
 pub mod migrate;
 mod notes;

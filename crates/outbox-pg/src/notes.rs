@@ -140,6 +140,11 @@ impl Notes {
         self.notes.push_back(current);
     }
 
+    /// How many writers are kept aside.
+    pub(crate) fn aside(&self) -> usize {
+        self.seen.values().filter(|seen| seen.aside).count()
+    }
+
     pub(crate) fn low(&self) -> i64 {
         self.low
     }

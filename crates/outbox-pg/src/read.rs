@@ -11,6 +11,7 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 use tokio::time::Instant;
 
 use crate::SchemaName;
+use crate::identity::Identity;
 use crate::memory::{End, Memory};
 use crate::notes::{Holder, Snapshot};
 use crate::row;
@@ -53,22 +54,23 @@ pub(crate) struct PgLane {
     sessions: Arc<Sessions>,
     sql: Arc<ReadSql>,
     memory: Memory,
-    /// The server's start time and the sequence's value at the last note.
-    server: Option<(String, i64)>,
+    /// As the last note told it.
+    identity: Option<Identity>,
 }
 
 impl fmt::Debug for PgLane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PgLane")
             .field("cursor", &self.memory.cursor())
-            .field("notes", self.memory.notes())
+            .field("low", &self.memory.notes().low())
+            .field("aside", &self.memory.notes().aside())
             .finish_non_exhaustive()
     }
 }
 
 impl PgLane {
     pub(crate) fn new(sessions: Arc<Sessions>, sql: Arc<ReadSql>) -> Self {
-        Self { sessions, sql, memory: Memory::default(), server: None }
+        Self { sessions, sql, memory: Memory::default(), identity: None }
     }
 
     async fn forward(&mut self, max_events: usize, max_bytes: usize) -> Result<ReadBatch, StoreError> {
@@ -142,22 +144,19 @@ impl PgLane {
     /// Makes a note, and finds out whether what is known about ids still holds.
     async fn note(&mut self, connection: &mut PgConnection) -> Result<(), CallError> {
         let row = connection.fetch_one(sqlx::query(AssertSqlSafe(&*self.sql.note)).persistent(false)).await?;
-        let value: i64 = row.try_get("value")?;
-        let started: String = row.try_get("started")?;
-        if let Some((started_before, value_before)) = &self.server
-            && (*started_before != started || value < *value_before)
-        {
-            let detail = if value < *value_before {
-                format!("the ids of events were reset: the sequence went from {value_before} back to {value}")
-            } else {
-                "the database server was restarted or replaced".to_owned()
-            };
+        let identity = Identity {
+            started: row.try_get("started")?,
+            processes: row.try_get("processes")?,
+            sequence_file: row.try_get("sequence_file")?,
+            value: row.try_get("value")?,
+        };
+        if let Some(detail) = self.identity.as_ref().and_then(|before| before.broken_by(&identity)) {
             return Err(StoreError::new(StoreErrorKind::Restarted, detail).into());
         }
         let holders: Vec<String> = row.try_get("holders")?;
         let xids: Vec<String> = row.try_get("xids")?;
-        self.server = Some((started, value));
-        self.memory.note(value, with_xids(holders, &xids), Instant::now());
+        self.memory.note(identity.value, with_xids(holders, &xids), Instant::now());
+        self.identity = Some(identity);
         Ok(())
     }
 

@@ -43,10 +43,15 @@ pub(crate) fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
     };
     let headers = match raw(row, "headers")? {
         None => BTreeMap::new(),
-        Some(json) => serde_json::from_slice(&json).unwrap_or_else(|error| {
-            defects.push(format!("headers must be a flat JSON object of strings: {error}"));
-            BTreeMap::new()
-        }),
+        // JSON null is what some drivers write for none.
+        Some(json) => {
+            serde_json::from_slice::<Option<_>>(&json).map(Option::unwrap_or_default).unwrap_or_else(|error| {
+                // Only where: what the error says may hold the value itself, of any length.
+                let (line, column) = (error.line(), error.column());
+                defects.push(format!("headers must be a flat JSON object of strings: line {line}, column {column}"));
+                BTreeMap::new()
+            })
+        }
     };
     let created_at = timestamp(row, "created_at")?.unwrap_or_else(|| {
         defects.push("created_at is not a finite time".to_owned());

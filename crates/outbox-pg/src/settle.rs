@@ -54,17 +54,21 @@ pub(crate) async fn settle(sessions: &Sessions, sql: &SettleSql, confirmed: &[Co
     let (retried_ids, retried_event_ids) = pairs(retried.map(|event| (event.id, event.event_id)));
     let work = async {
         let mut session = sessions.open().await?;
-        let statement = if retried_ids.is_empty() {
-            sqlx::query(AssertSqlSafe(&*sql.settle)).persistent(false).bind(ids).bind(event_ids)
+        let connection = session.connection();
+        if retried_ids.is_empty() {
+            let settle = sqlx::query(AssertSqlSafe(&*sql.settle)).persistent(false).bind(ids).bind(event_ids);
+            connection.execute(settle).await?;
         } else {
-            sqlx::query(AssertSqlSafe(&*sql.settle_retried))
+            connection.execute(sqlx::raw_sql(AssertSqlSafe(&*sql.begin))).await?;
+            let settle = sqlx::query(AssertSqlSafe(&*sql.settle_retried))
                 .persistent(false)
                 .bind(ids)
                 .bind(event_ids)
                 .bind(retried_ids)
-                .bind(retried_event_ids)
-        };
-        session.connection().execute(statement).await?;
+                .bind(retried_event_ids);
+            connection.execute(settle).await?;
+            connection.execute(sqlx::raw_sql("COMMIT")).await?;
+        }
         session.keep();
         Ok(())
     };

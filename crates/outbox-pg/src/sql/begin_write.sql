@@ -1,7 +1,9 @@
--- Called by: Store::acquire and Store::write_back. READ COMMITTED whatever the role's default is: after a wait for a
+-- Called by: Store::acquire, Store::write_back, and Store::settle where retry rows go. READ COMMITTED whatever the role's default is: after a wait for a
 -- row each statement must see what the other transaction left. Should this relay vanish in the middle, the server gives
--- its locks back long before TCP would notice. Local to the transaction, so a pooler hands on a clean session.
+-- its locks back long before TCP would notice. Without sequential scans, since PostgreSQL takes a thousand ids among 200 000
+-- rows for reason enough to read them all. Local to the transaction, so a pooler hands on a clean session.
 -- Index: none. Locks: none.
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+SET LOCAL enable_seqscan = off;
 SET LOCAL statement_timeout = '15s';
 SET LOCAL idle_in_transaction_session_timeout = '15s'

@@ -7,7 +7,9 @@
 -- after the value was read, hence the sub-selects that depend on it. The relation is found by its row type: a name in a
 -- literal would have to be quoted twice.
 SELECT CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 END AS value,
-       pg_postmaster_start_time()::text AS started,
+       extract(epoch FROM pg_postmaster_start_time())::text AS started,
+       pg_relation_filenode(s.tableoid)::bigint AS sequence_file,
+       (SELECT coalesce(array_agg(p.pid), '{}') FROM pg_stat_get_activity(NULL) AS p WHERE p.datid IS NULL) AS processes,
        (SELECT coalesce(array_agg(l.virtualtransaction::text), '{}')
           FROM pg_locks AS l
          WHERE s.last_value IS NOT NULL

@@ -11,6 +11,8 @@ mod late_commits;
 mod migrations;
 mod odd_rows;
 mod payloads;
+mod plans;
+mod races;
 mod refusals;
 mod resets;
 mod roles;
