@@ -13,11 +13,15 @@ use super::settings::{Log, LogFormat};
 /// hold addresses and statements.
 const OURS: &[&str] = &["outbox_core", "outbox_pg", "outbox_rabbitmq", "outbox_relay"];
 
+/// The AMQP client logs each error that it also returns, an ordinary close among them. What it returns reaches the log
+/// with its meaning, from us.
+const SILENT: &str = "lapin";
+
 /// Starts logging; a second call in one process changes nothing.
 pub(crate) fn start(log: Log) {
     let drivers = LevelFilter::from_level(log.level.min(Level::WARN));
     let ours = OURS.iter().map(|target| (*target, LevelFilter::from_level(log.level)));
-    let filter = Targets::new().with_default(drivers).with_targets(ours);
+    let filter = Targets::new().with_default(drivers).with_targets(ours).with_target(SILENT, LevelFilter::OFF);
     let registry = tracing_subscriber::registry().with(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(stderr);
     let started = match log.format {
