@@ -8,7 +8,8 @@ SELECT e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type, e.paylo
        e.headers, e.created_at, e.bucket,
        hashtextextended(e.aggregate_id, hashtextextended(e.aggregate_type, 0)) AS key,
        r.attempts,
-       (extract(epoch FROM r.next_attempt_at) - extract(epoch FROM clock_timestamp()))::float8 AS due_in,
+       CASE WHEN r.id IS NOT NULL
+            THEN (extract(epoch FROM r.next_attempt_at) - extract(epoch FROM clock_timestamp()))::float8 END AS due_in,
        e.bytes_through >= $4 AS is_full
   FROM (SELECT *, sum(bytes) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS bytes_through
           FROM (SELECT *,
