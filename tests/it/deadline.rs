@@ -12,11 +12,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// # Panics
 /// After `limit`, with what was waited for.
 #[track_caller]
-pub(crate) fn until<F: Future<Output = bool>>(
-    limit: Duration,
-    what: &str,
-    mut so: impl FnMut() -> F,
-) -> impl Future<Output = ()> {
+pub(crate) fn until(limit: Duration, what: &str, mut so: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
     let place = std::panic::Location::caller();
     async move {
         let mut look = interval(LOOK_AGAIN);

@@ -29,9 +29,9 @@ pub(crate) fn config() -> RouteConfig {
 
 impl Embedded {
     /// Starts and waits until the route is owned and the destination is known to be up.
-    pub(crate) async fn start(url: &str, config: RouteConfig, publisher: Arc<dyn Publisher>) -> Self {
+    pub(crate) async fn start(url: &str, config: RouteConfig, publisher: &Arc<impl Publisher>) -> Self {
         let store = Arc::new(PgStore::new(&PgConfig::new(url), "embedded").unwrap());
-        let route = Route::new(config, store, publisher).unwrap();
+        let route = Route::new(config, store, Arc::clone(publisher) as Arc<dyn Publisher>).unwrap();
         let health = route.health();
         let shutdown = CancellationToken::new();
         let running = tokio::spawn(route.run(shutdown.clone()));

@@ -28,7 +28,7 @@ impl Scene {
     async fn set() -> Option<Self> {
         let db = Database::own().await?;
         let recorder = Recorder::new();
-        let relay = Embedded::start(&db.url(), config(), recorder.clone()).await;
+        let relay = Embedded::start(&db.url(), config(), &recorder).await;
         Some(Self { db, recorder, relay, outbox: Outbox::default() })
     }
 

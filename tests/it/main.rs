@@ -1,4 +1,5 @@
 //! End-to-end tests: relays, real servers, faults. Each test has a deadline; none waits for time to pass.
+#![allow(clippy::unwrap_used, reason = "a test may fail, also in its helper functions")]
 
 mod database;
 mod deadline;
@@ -8,6 +9,14 @@ mod queue;
 mod recorder;
 mod relay;
 
+mod atomicity;
+mod clocks;
+mod database_faults;
 mod kills;
 mod late_commits;
+mod missing_exchange;
+mod names_and_ids;
 mod order;
+mod refusals;
+mod retries;
+mod standby;

@@ -32,7 +32,7 @@ async fn writers_that_overlap_and_one_long_writer_break_no_order() {
     within(seconds(280), async {
         load::prepare(&db).await;
         let recorder = Recorder::new();
-        let relay = Embedded::start(&db.url(), config(), recorder.clone()).await;
+        let relay = Embedded::start(&db.url(), config(), &recorder).await;
         let mut long = db.connect().await;
         let mut tx = long.begin().await.unwrap();
         let early = Uuid::now_v7();
@@ -60,7 +60,7 @@ async fn a_backlog_and_new_events_are_delivered_once_and_in_order() {
         let recorder = Recorder::new();
         let load = Load { events: half, writers: 8, aggregates: 2_000, batch: 25, pause_ms: 0..1 };
         let writers = load::spawn(&db.url(), &load);
-        let relay = Embedded::start(&db.url(), config(), recorder.clone()).await;
+        let relay = Embedded::start(&db.url(), config(), &recorder).await;
         load::finish(writers).await;
         recorder.wait_distinct(2 * half, seconds(120)).await;
         judge(&db, &recorder, relay).await;
@@ -92,7 +92,7 @@ async fn the_order_is_that_of_the_locks_and_not_of_the_clocks() {
                         WHERE a.created_at > b.created_at";
         assert_eq!(db.number(reversed).await, 1, "the scenario: the later event has the earlier time");
         let recorder = Recorder::new();
-        let relay = Embedded::start(&db.url(), config(), recorder.clone()).await;
+        let relay = Embedded::start(&db.url(), config(), &recorder).await;
         recorder.wait_distinct(2, seconds(10)).await;
         relay.stop().await;
         assert_eq!(recorder.arrivals(), [a1, a2]);

@@ -1,6 +1,6 @@
 //! The consumer's end of RabbitMQ: an exchange, a queue, and what came into it, in order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -134,6 +134,12 @@ impl Consumer {
     /// The events that have come, in order.
     pub(crate) fn events(&self) -> Vec<EventId> {
         self.seen.lock().unwrap().iter().map(|message| message.event).collect()
+    }
+
+    /// How many of the messages were copies of an earlier one.
+    pub(crate) fn copies(&self) -> usize {
+        let events = self.events();
+        events.len() - events.iter().collect::<HashSet<_>>().len()
     }
 
     /// Waits for so many messages.

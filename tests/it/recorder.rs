@@ -10,16 +10,9 @@ use outbox_core::{Capabilities, Envelope, EventId, PublishError, PublishReport, 
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// An event that arrived.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Arrival {
-    pub(crate) event: EventId,
-    pub(crate) at: Instant,
-}
-
 #[derive(Debug, Default)]
 struct State {
-    all: Vec<Arrival>,
+    all: Vec<EventId>,
     first: HashMap<EventId, Instant>,
 }
 
@@ -41,7 +34,7 @@ impl Recorder {
 
     /// Everything that arrived, in order, copies included.
     pub(crate) fn arrivals(&self) -> Vec<EventId> {
-        self.state().all.iter().map(|arrival| arrival.event).collect()
+        self.state().all.clone()
     }
 
     /// How many different events have arrived.
@@ -111,7 +104,7 @@ impl Publisher for Recorder {
         {
             let mut state = self.state();
             for (index, event) in events.iter().enumerate() {
-                state.all.push(Arrival { event: event.event_id, at });
+                state.all.push(event.event_id);
                 state.first.entry(event.event_id).or_insert(at);
                 report.set(index, Ok(Receipt::confirmed()));
             }

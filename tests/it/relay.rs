@@ -52,7 +52,7 @@ impl RelayConfig {
     }
 
     /// To an exchange.
-    pub(crate) fn to_rabbitmq(self, url: &str, exchange: &str) -> Self {
+    pub(crate) fn with_rabbitmq(self, url: &str, exchange: &str) -> Self {
         self.with("route.0.rabbitmq.url", url).with("route.0.rabbitmq.exchange", exchange)
     }
 
@@ -116,6 +116,11 @@ impl Relay {
     /// How many log lines hold this text.
     pub(crate) fn logged(&self, text: &str) -> usize {
         self.log().iter().filter(|line| line.to_string().contains(text)).count()
+    }
+
+    /// What it has written to its standard output.
+    pub(crate) fn output(&self) -> String {
+        fs::read_to_string(self.dir.join("out")).unwrap()
     }
 
     pub(crate) fn is_alive(&self) -> bool {
