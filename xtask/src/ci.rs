@@ -45,7 +45,7 @@ impl Steps {
         self.step("tidy", || tidy::run(&[]))?;
         self.step("clippy, all features", || clippy(&["--workspace", "--all-features"]))?;
         self.step("clippy, default features", || clippy(&LIBRARIES))?;
-        self.step("tests", || test::run(&[]))?;
+        self.step("tests", || test::run(&words(if full { "--full" } else { "" })))?;
         self.step("demo on stdout", || demo::run_built(&words("--broker stdout --events 2000")))?;
         self.step("demo on RabbitMQ", || demo::run_built(&words("--broker rabbitmq --events 2000")))?;
         for major in [*POSTGRES_MAJORS.start(), *POSTGRES_MAJORS.end()] {

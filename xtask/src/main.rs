@@ -16,7 +16,8 @@ const HELP: &str = "\
 cargo xtask <command>
 
   demo [--broker stdout|rabbitmq] [...]    run the demo against services started for it
-  test [--pg MAJOR] [nextest arguments]    run all tests against real services
+  test [--full] [--pg MAJOR] [nextest arguments]
+                                           run all tests against real services
   bench [--events N] [--rounds N]          events per second against two usual relays (docs/performance.md)
   tidy                                     check the invariants that the compiler does not
   ci [--full]                              everything a change must pass; --full: before a release

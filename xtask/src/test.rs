@@ -20,8 +20,12 @@ pub(crate) const RELAY_VARIABLE: &str = "OUTBOX_RELAY_BIN";
 /// Where tests find all binaries of the workspace.
 pub(crate) const BIN_DIR_VARIABLE: &str = "OUTBOX_BIN_DIR";
 
+/// Makes the end-to-end tests use their long forms.
+const FULL_VARIABLE: &str = "OUTBOX_TEST_FULL";
+
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    let (major, filter) = take_major(arguments)?;
+    let (major, mut filter) = take_major(arguments)?;
+    let full = filter.iter().position(|argument| argument == "--full").map(|at| filter.remove(at)).is_some();
     println!("== services");
     let servers = Servers::acquire(major, Broker::RabbitMq)?;
     println!("== build");
@@ -32,6 +36,9 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         servers.lead(command);
         lead_to_binaries(command);
         command.env(REQUIRE_VARIABLE, REQUIRED.join(",")).env(LEDGER_VARIABLE, &ledger.path);
+        if full {
+            command.env(FULL_VARIABLE, "1");
+        }
         must(command)
     };
     let chosen: Vec<&str> = filter.iter().map(String::as_str).collect();
