@@ -12,10 +12,12 @@ mod reporter;
 mod retry;
 mod session;
 mod spill;
+mod starts;
 mod suspects;
 mod tasks;
 mod topics;
 mod window;
+mod write_backs;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -165,11 +165,11 @@ async fn a_sweep_goes_on_beside_a_backlog_that_never_ends() {
     let store = MemoryStore::new();
     let publisher = Arc::new(MemoryPublisher::new());
     let mut config = config();
-    (config.full_sweep_interval, config.batch_size) = (SECOND, 10);
+    (config.full_sweep_interval, config.batch_size) = (SECOND, 4);
     for _ in 0..4_000 {
         store.script(Call::Read, Fault::Delay(MILLI));
     }
-    insert(&store, 0..20_000);
+    insert(&store, 0..8_000);
     let running = run(config, &store, &publisher);
     store.wait_until(|view| view.calls(Call::Sweep) > 0).await;
     assert!(store.view(|view| view.pending()) > 1_000, "the sweep waited for the end of the backlog");

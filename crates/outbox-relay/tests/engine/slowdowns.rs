@@ -99,11 +99,11 @@ async fn a_missing_topic_pauses_only_itself() {
     publisher.wait_for(50).await;
     running.status(|status| matches!(status.destination, DestinationState::TopicsPaused(1, _))).await;
     assert!(running.health.status().not_ready().unwrap().contains("topic `invoice`: no exchange"));
-    elapse(600 * SECOND).await;
+    elapse(200 * SECOND).await;
     insert(&store, 0..50);
     publisher.wait_for(100).await;
     let calls = publisher.view(|view| view.publishes());
-    assert!(calls < 1_000, "{calls} calls in ten minutes");
+    assert!(calls < 400, "{calls} calls in 200 s");
     assert_nothing_charged(&store);
     assert_eq!(publisher.checks(), 1, "the destination as a whole was never in doubt");
     mended.store(true, Relaxed);

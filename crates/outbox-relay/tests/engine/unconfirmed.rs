@@ -95,19 +95,23 @@ impl Publisher for Cutting {
 async fn the_event_that_cuts_the_connection_is_isolated_and_dies() {
     let store = MemoryStore::new();
     let publisher = Arc::new(Cutting { inner: MemoryPublisher::new().with_latency(MILLI), poison: "7" });
-    insert(&store, (0..100).map(|n| n % 10));
+    insert(&store, (0..30).map(|n| n % 10));
     let mut config = config();
-    (config.max_attempts, config.retry_max) = (3, 4 * SECOND);
+    (config.max_attempts, config.retry_initial, config.retry_max) = (3, 200 * MILLI, 400 * MILLI);
     let running = run(config, &store, &publisher);
     let begun = Instant::now();
-    store.wait_until(|view| view.pending() == 10).await;
+    store.wait_until(|view| view.pending() == 3).await;
     assert!(begun.elapsed() < 5 * SECOND, "the neighbours waited {:?}", begun.elapsed());
     let copies = publisher.inner.view(|view| view.copies());
     assert!(copies <= 30, "{copies} copies of neighbours");
+    while store.view(|view| view.dead_letters().len()) < 3 {
+        insert(&store, 100..110);
+        elapse(5 * MILLI).await;
+    }
     settled(&store).await;
     store.view(|view| {
         let dead: Vec<_> = view.dead_letters().iter().map(|dead| (dead.attempts, dead.kind.as_str())).collect();
-        assert_eq!(dead, [(3, "unconfirmed"); 10]);
+        assert_eq!(dead, [(3, "unconfirmed"); 3]);
         assert!(view.dead_letters().iter().all(|dead| dead.envelope.aggregate_id == "7"));
     });
     assert_eq!(publisher.inner.view(|view| view.copies()), copies, "once found it goes alone");

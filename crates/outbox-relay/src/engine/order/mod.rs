@@ -4,15 +4,19 @@
 //! publisher or being written back), or *stuck* (its first event waits for a retry, a paused topic, or its turn as a
 //! suspect). Stuck events have a budget of their own; what exceeds it is dropped and remembered in the spill.
 
+mod aside;
+mod waiting;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::{Claimed, EventId, RetryState};
+use outbox_core::Claimed;
 use tokio::time::Instant;
 
-use super::pending::{Pending, due_at};
+pub(super) use self::waiting::Asked;
+use super::pending::Pending;
 use super::spill::{MAX_SPILLED_KEYS, Reread, Spill};
 use crate::{Ordering, RouteConfig};
 
@@ -26,9 +30,6 @@ const HUNGRY_BELOW: usize = EVENTS_PER_KEY / 4;
 /// How long an evicted key of a paused topic stays out if nothing is heard of the topic: a safety net, since the key
 /// is read again when the topic works. Short, a long pause would read the whole backlog over and over.
 const PARK_GATE: Duration = Duration::from_secs(60);
-
-/// How far a due time may shift by the way through the database and still count as unchanged.
-const RETRY_SHIFT: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
@@ -72,15 +73,6 @@ pub(super) struct Room {
     pub(super) first_may_exceed: bool,
     /// The publisher keeps order within a batch, so a key may have several events in it.
     pub(super) several_per_key: bool,
-}
-
-/// A waiting event whose state in the table is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Asked {
-    turn: u64,
-    pub(super) id: i64,
-    pub(super) event_id: EventId,
-    due: Instant,
 }
 
 #[derive(Debug)]
@@ -280,32 +272,6 @@ impl Order {
         batch
     }
 
-    /// Whether a suspect waits for its turn.
-    pub(super) fn has_suspect(&self) -> bool {
-        !self.suspects.is_empty()
-    }
-
-    /// The next suspect, to be sent while nothing else is at the publisher.
-    pub(super) fn take_suspect(&mut self) -> Option<Pending> {
-        while let Some(turn) = self.suspects.pop_front() {
-            let Some(key) = self.keys.get(&turn).filter(|key| key.place == Place::Suspect) else { continue };
-            let store_key = key.store_key;
-            let mut suspect = None;
-            self.change(turn, store_key, |key| {
-                suspect = key.queue.pop_front();
-                if let Some(suspect) = &suspect {
-                    key.bytes -= suspect.bytes;
-                    key.out += 1;
-                }
-                key.place = Place::Out;
-            });
-            if suspect.is_some() {
-                return suspect;
-            }
-        }
-        None
-    }
-
     /// An event came back and must be sent again. Several of one key are given back from the last to the first.
     pub(super) fn give_back(&mut self, pending: Pending) {
         let (key, store_key) = (pending.key, pending.store_key);
@@ -343,12 +309,6 @@ impl Order {
             },
         };
         self.move_to(turn, store_key, place, now);
-    }
-
-    fn park(&mut self, turn: u64, topic: Arc<str>, now: Instant) {
-        if let Some(store_key) = self.keys.get(&turn).map(|key| key.store_key) {
-            self.move_to(turn, store_key, Place::Parked(topic), now);
-        }
     }
 
     fn move_to(&mut self, turn: u64, store_key: u64, place: Place, now: Instant) {
@@ -416,118 +376,6 @@ impl Order {
         }
     }
 
-    /// Lets the keys go whose retry is due.
-    pub(super) fn wake(&mut self, now: Instant) {
-        while let Some(Reverse((due, turn))) = self.timers.peek().copied() {
-            if due > now {
-                break;
-            }
-            self.timers.pop();
-            if self.keys.get(&turn).is_some_and(|key| key.place == Place::Waiting(due)) {
-                self.evaluate(turn, now);
-            }
-        }
-        self.spill.open_gates(now);
-    }
-
-    /// When something that waits is due.
-    pub(super) fn next_due(&self) -> Option<Instant> {
-        let timer = self.timers.peek().map(|Reverse((due, _))| *due);
-        timer.into_iter().chain(self.spill.next_gate()).min()
-    }
-
-    /// Lets the keys of a topic go.
-    pub(super) fn unpark(&mut self, topic: &str, now: Instant) {
-        for store_key in self.evicted.remove(topic).unwrap_or_default() {
-            self.spill.open(store_key);
-        }
-        for turn in self.parked.remove(topic).unwrap_or_default() {
-            if let Some(key) = self.keys.get(&turn)
-                && matches!(&key.place, Place::Parked(parked) if **parked == *topic)
-            {
-                let store_key = key.store_key;
-                self.move_to(turn, store_key, Place::Ready, now);
-            }
-        }
-    }
-
-    /// One event of a paused topic, sent to see whether the topic is back.
-    pub(super) fn take_parked(&mut self, topic: &str) -> Option<Pending> {
-        let turns = self.parked.get_mut(topic)?;
-        while let Some(turn) = turns.pop() {
-            let Some(key) = self.keys.get(&turn) else { continue };
-            if !matches!(&key.place, Place::Parked(parked) if **parked == *topic) {
-                continue;
-            }
-            let store_key = key.store_key;
-            let mut head = None;
-            self.change(turn, store_key, |key| {
-                head = key.queue.pop_front();
-                if let Some(head) = &head {
-                    key.bytes -= head.bytes;
-                    key.out += 1;
-                }
-                key.place = Place::Out;
-            });
-            return head;
-        }
-        self.parked.remove(topic);
-        None
-    }
-
-    /// Some of the events that wait for a retry, from `skip` on, so that an operator's changes are seen.
-    pub(super) fn waiting(&self, skip: usize, most: usize) -> Vec<Asked> {
-        let waiting = self.timers.iter().skip(skip).filter_map(|Reverse((due, turn))| {
-            let key = self.keys.get(turn).filter(|key| key.place == Place::Waiting(*due))?;
-            let head = key.queue.front()?;
-            Some(Asked { turn: *turn, id: head.id(), event_id: head.envelope.event_id, due: *due })
-        });
-        waiting.take(most).collect()
-    }
-
-    pub(super) fn timers(&self) -> usize {
-        self.timers.len()
-    }
-
-    /// Takes over how the table sees a waiting event. When it is no longer there it comes out, as by
-    /// [`Order::take`]: a row about its retries may have been left behind.
-    pub(super) fn refresh(&mut self, asked: &Asked, state: RetryState, now: Instant) -> Option<Pending> {
-        let Asked { turn, id, due, .. } = *asked;
-        // An answer that was overtaken by the next attempt says nothing about the one after it.
-        let key = self.keys.get(&turn).filter(|key| key.place == Place::Waiting(due))?;
-        if key.queue.front().map(Pending::id) != Some(id) {
-            return None;
-        }
-        let store_key = key.store_key;
-        let mut gone = None;
-        self.change(turn, store_key, |key| {
-            if state == RetryState::Gone {
-                if let Some(head) = key.queue.pop_front() {
-                    key.bytes -= head.bytes;
-                    key.out += 1;
-                    gone = Some(head);
-                }
-            } else if let Some(head) = key.queue.front_mut() {
-                let retrying = match state {
-                    RetryState::Waiting(retrying) => Some(retrying),
-                    RetryState::Clear | RetryState::Gone => None,
-                };
-                let due = retrying.map(|retrying| due_at(retrying.due_in, now));
-                // The same due time comes back a little shifted; only an operator's change moves the timer.
-                let moved = match (head.not_before, due) {
-                    (Some(old), Some(new)) => old.max(new) - old.min(new) > RETRY_SHIFT,
-                    (old, new) => old != new,
-                };
-                head.attempts = retrying.map_or(0, |retrying| retrying.attempts);
-                if moved {
-                    head.not_before = due;
-                }
-            }
-        });
-        self.evaluate(turn, now);
-        gone
-    }
-
     /// Changes a key and keeps the loads right. Makes the key if it is new: first it has no place among the ready.
     fn change(&mut self, turn: u64, store_key: u64, change: impl FnOnce(&mut Key)) {
         let key = self.keys.entry(turn).or_insert_with(|| Key {
@@ -549,5 +397,4 @@ impl Order {
 }
 
 #[cfg(test)]
-#[path = "order_tests.rs"]
 mod tests;

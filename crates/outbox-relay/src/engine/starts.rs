@@ -1,0 +1,220 @@
+//! What the session starts when there is something to do and room for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::{ReadRequest, ReadScope};
+use tokio::time::Instant;
+
+use super::order::{EVENTS_PER_KEY, Room};
+use super::pending::Pending;
+use super::session::{End, NextRead, REFRESH, Session};
+use super::tasks::{self, Purpose};
+use crate::health::Counters;
+
+/// Publish calls under way at once: enough to keep a broker busy while answers travel.
+const MAX_PUBLISHES: usize = 16;
+
+/// Confirmed events in one DELETE: larger statements gain nothing and hold locks longer.
+const MAX_SETTLE: usize = 5_000;
+
+/// Write-backs in one statement; each may carry 4 KiB of error text.
+const MAX_WRITE_BACKS: usize = 500;
+
+/// Waiting events compared at once.
+const MAX_REFRESH: usize = 1_000;
+
+/// The longest wait for the answer to a probe.
+const MAX_PROBE: Duration = Duration::from_secs(10);
+
+impl Session<'_> {
+    pub(super) fn start_renewal(&mut self, now: Instant) {
+        if self.renewing || now < self.next_renewal || self.end == Some(End::Lost) {
+            return;
+        }
+        self.renewing = true;
+        self.next_renewal = now + self.parts.config.lease / 3;
+        self.work.spawn(tasks::renew(Arc::clone(self.parts.store), Arc::clone(&self.ownership)));
+    }
+
+    pub(super) fn start_settle(&mut self) {
+        if self.settling || self.confirmed.is_empty() {
+            return;
+        }
+        self.settling = true;
+        let rest = self.confirmed.split_off(self.confirmed.len().min(MAX_SETTLE));
+        let confirmed = std::mem::replace(&mut self.confirmed, rest);
+        self.work.spawn(tasks::settle(Arc::clone(self.parts.store), confirmed));
+    }
+
+    pub(super) fn start_write_back(&mut self) {
+        if self.writing_back || self.changes.is_empty() {
+            return;
+        }
+        self.writing_back = true;
+        let rest = self.changes.split_off(self.changes.len().min(MAX_WRITE_BACKS));
+        let changes = std::mem::replace(&mut self.changes, rest);
+        self.work.spawn(tasks::write_back(Arc::clone(self.parts.store), Arc::clone(&self.ownership), changes));
+    }
+
+    pub(super) fn start_probe(&mut self, now: Instant) {
+        if self.parts.destination.breaker.begin_probe(now) {
+            let patience = self.parts.config.publish_timeout.min(MAX_PROBE);
+            self.work.spawn(tasks::probe(Arc::clone(self.parts.publisher), patience));
+        }
+    }
+
+    pub(super) fn start_publishes(&mut self, now: Instant) {
+        // A lease that may have ended stops publishing; the renewal that is under way brings it back or ends it.
+        while self.parts.destination.breaker.is_closed()
+            && now < self.lease_end
+            && self.publishing < MAX_PUBLISHES
+            && !self.suspects.is_out()
+            && self.window.room().0 > 0
+        {
+            let suspect_waits = self.order.has_suspect();
+            if self.suspects.is_their_turn(suspect_waits, self.order.has_ready(), now) {
+                if self.publishing > 0 {
+                    return;
+                }
+                if let Some(suspect) = self.order.take_suspect() {
+                    self.suspects.sent();
+                    self.publish(vec![suspect], Purpose::Suspect);
+                }
+                continue;
+            }
+            if let Some(topic) = self.topics.begin_probe(now) {
+                match self.order.take_parked(&topic) {
+                    Some(head) => self.publish(vec![head], Purpose::TopicProbe(topic)),
+                    // Nothing in memory waits for it. What was dropped will be read again and find out.
+                    None => {
+                        self.topics.resume(&topic);
+                        self.order.unpark(&topic, now);
+                    }
+                }
+                continue;
+            }
+            let batch = self.next_batch(now);
+            if batch.is_empty() {
+                return;
+            }
+            self.suspects.others_sent(batch.len());
+            self.publish(batch, Purpose::Ordinary);
+        }
+    }
+
+    fn next_batch(&mut self, now: Instant) -> Vec<Pending> {
+        let (events, bytes) = self.window.room();
+        let config = self.parts.config;
+        let room = Room {
+            events: events.min(config.batch_size),
+            bytes: bytes.min(config.max_batch_bytes),
+            first_may_exceed: self.window.events() == 0,
+            several_per_key: self.parts.publisher.capabilities().keeps_order_in_batch,
+        };
+        let (topics, publisher) = (&self.topics, self.parts.publisher);
+        let paused = |head: &Pending| {
+            // Rendering a topic costs an allocation: not while no topic is paused.
+            // A row that can't be published needs no topic.
+            if topics.is_empty() || head.defect.is_some() {
+                return None;
+            }
+            topics.paused(&publisher.topic(&head.envelope))
+        };
+        self.order.take(room, now, paused)
+    }
+
+    fn publish(&mut self, batch: Vec<Pending>, purpose: Purpose) {
+        let (sound, unsound): (Vec<_>, Vec<_>) = batch.into_iter().partition(|pending| pending.defect.is_none());
+        for pending in &sound {
+            self.window.enter(pending.bytes);
+        }
+        for pending in unsound {
+            self.window.enter(pending.bytes);
+            self.give_up_defect(pending);
+        }
+        if sound.is_empty() {
+            self.purpose_ended(&purpose, Instant::now());
+            return;
+        }
+        self.publishing += 1;
+        let (publisher, patience) = (Arc::clone(self.parts.publisher), self.parts.config.publish_timeout);
+        self.work.spawn(tasks::publish(publisher, sound, purpose, patience));
+    }
+
+    pub(super) fn start_refresh(&mut self, now: Instant) {
+        if self.refreshing || now < self.next_refresh {
+            return;
+        }
+        self.next_refresh = now + REFRESH;
+        if self.refresh_skip >= self.order.timers() {
+            self.refresh_skip = 0;
+        }
+        let asked = self.order.waiting(self.refresh_skip, MAX_REFRESH);
+        self.refresh_skip += MAX_REFRESH;
+        if !asked.is_empty() {
+            self.refreshing = true;
+            self.work.spawn(tasks::refresh(Arc::clone(self.parts.store), asked));
+        }
+    }
+
+    /// One reader: a read of spilled keys, a forward read or a page of the sweep, one after another.
+    pub(super) fn start_read(&mut self, now: Instant) {
+        let Some(lane) = self.lane.take() else { return };
+        let config = self.parts.config;
+        let forward_due = matches!(self.next_read, NextRead::At(at) if at <= now);
+        let active = self.order.active();
+        // Two batches ahead keep the publisher busy; more would only fill memory.
+        let hungry = active.events < 2 * config.batch_size && active.bytes < config.max_batch_bytes;
+        self.tell_full();
+        let forward = forward_due && hungry && !self.order.is_full();
+        let reread = self.order.wants_reread() && hungry && !(self.reread_last && forward);
+        let sweep = self.sweep_from.or_else(|| (now >= self.next_sweep).then_some(0));
+        // Each page in turn with a read: neither a backlog nor a long sweep holds the other up.
+        if let Some(after) = sweep.filter(|_| !(self.swept_last && (reread || forward))) {
+            self.swept_last = true;
+            if after == 0 {
+                self.sweep_begun = now;
+            }
+            self.work.spawn(tasks::sweep(lane, after));
+            return;
+        }
+        self.swept_last = false;
+        if reread && let Some(reread) = self.order.begin_reread(now) {
+            self.reread_last = true;
+            let (keys, after, through) = (reread.keys.clone(), reread.after, reread.through);
+            // More than the keys can hold would be read only to be dropped again.
+            let most = config.batch_size.min(keys.len().saturating_mul(EVENTS_PER_KEY));
+            let request = self.read_request(ReadScope::Keys { keys, after, through }, most);
+            self.work.spawn(tasks::read(lane, request, Some(reread)));
+        } else if forward {
+            self.reread_last = false;
+            let request = self.read_request(ReadScope::Forward, config.batch_size);
+            self.work.spawn(tasks::read(lane, request, None));
+        } else {
+            self.lane = Some(lane);
+        }
+    }
+
+    /// A route that reads nothing new says so, once until it has room again.
+    fn tell_full(&mut self) {
+        let full = self.order.is_full();
+        if full && !self.told_full {
+            let (route, aggregates) = (&self.parts.config.name, self.order.spilled_keys());
+            tracing::warn!(route, aggregates, "too many aggregates wait: nothing new is read until some have gone out");
+        }
+        self.told_full = full;
+    }
+
+    fn read_request(&mut self, scope: ReadScope, max_events: usize) -> ReadRequest {
+        let dropped = self.order.take_dropped();
+        Counters::add(&self.parts.reporter.counters.spilled, dropped.len());
+        ReadRequest {
+            scope,
+            max_events,
+            max_bytes: self.parts.config.max_batch_bytes,
+            forget: std::mem::take(&mut self.forget),
+            dropped,
+        }
+    }
+}
