@@ -7,6 +7,11 @@ use tokio::time::Instant;
 
 use crate::notes::{Holder, Notes, Snapshot};
 
+/// Ids that one read may leave out, 8 bytes each on their way to the server. Ordinarily there are some thousand: the
+/// relay's window and queues. Events that were dropped above `low` count too, so a writer that holds `low` back for
+/// long while the relay drops much would let them grow without end.
+const MAX_LEFT_OUT: usize = 100_000;
+
 /// The memory of one lane.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
@@ -24,6 +29,8 @@ pub(crate) struct Memory {
 pub(crate) struct Start {
     pub(crate) after: i64,
     pub(crate) leave_out: Vec<i64>,
+    /// Read up to and with this id: to the end, but for a memory that is full.
+    pub(crate) through: i64,
 }
 
 /// Whether a limit ended a read, or nothing more was there in its snapshot.
@@ -55,8 +62,10 @@ impl Memory {
     pub(crate) fn forward(&self, snapshot: &Snapshot) -> Start {
         let after = self.notes.look_back_to(snapshot).min(self.cursor);
         let from = after.saturating_add(1);
-        let leave_out = self.known.range(from..).chain(self.dropped.range(from..)).copied().collect();
-        Start { after, leave_out }
+        let leave_out: Vec<i64> = self.known.range(from..).chain(self.dropped.range(from..)).copied().collect();
+        // Something holds `low` back while much is read and dropped: only late events until it has moved.
+        let through = if leave_out.len() > MAX_LEFT_OUT { self.cursor } else { i64::MAX };
+        Start { after, leave_out, through }
     }
 
     /// The forward read has been made and has returned these ids, in order. Returns how many lay below the cursor.
@@ -79,7 +88,8 @@ impl Memory {
 
     /// What a read of keys must leave out.
     pub(crate) fn keys(&self, after: i64) -> Start {
-        Start { after, leave_out: self.known.range(after.saturating_add(1)..).copied().collect() }
+        let leave_out = self.known.range(after.saturating_add(1)..).copied().collect();
+        Start { after, leave_out, through: i64::MAX }
     }
 
     /// These ids were returned.

@@ -219,6 +219,7 @@ pub fn sql(schema: &SchemaName) -> String {
             let _ = write!(hex, "{byte:02x}");
             hex
         });
+        // tidy: this is text for a DBA to read and run, not a statement that is sent
         let _ = write!(
             text,
             "\n-- Migration {version} {name}\n\

@@ -85,7 +85,8 @@ impl PgLane {
                 .bind(start.after)
                 .bind(start.leave_out)
                 .bind(limit(max_events))
-                .bind(limit(max_bytes));
+                .bind(limit(max_bytes))
+                .bind(start.through);
             let rows = session.connection().fetch_all(rows).await?;
             commit(session).await?;
             Ok((snapshot, decode(&rows)?, end(&rows, max_events)?))

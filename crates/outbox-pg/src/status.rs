@@ -164,6 +164,7 @@ async fn owners(conn: &mut PgConnection, schema: &SchemaName) -> Result<Vec<Rout
 
 fn denied(source: sqlx::Error, schema: &SchemaName, object: &'static str) -> StatusError {
     if source.as_database_error().and_then(|error| error.code()).as_deref() == Some("42501") {
+        // tidy: a sentence for the operator, not a statement that is sent
         let grant =
             format!("GRANT outbox_reader TO it, or USAGE ON SCHEMA {0} and SELECT ON {0}.{object}", schema.quoted());
         StatusError::Denied { object, grant, source }

@@ -92,6 +92,7 @@ async fn tls_config(config: &RabbitMqConfig) -> std::io::Result<OwnedTLSConfig> 
         return Ok(OwnedTLSConfig::default());
     }
     let read = move || {
+        // tidy: certificates are renewed while a relay runs, so the adapter reads them at each connect
         let named = |path: &std::path::Path| {
             std::fs::read(path)
                 .map_err(|error| std::io::Error::new(error.kind(), format!("{}: {error}", path.display())))

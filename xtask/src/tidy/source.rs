@@ -49,7 +49,7 @@ impl<'a> Source<'a> {
             .iter()
             .map(|line| line.trim())
             .find(|line| !line.is_empty())
-            .is_some_and(|line| line.starts_with("//!"))
+            .is_some_and(|line| line.starts_with("//!") || line.starts_with("#![doc = include_str!("))
     }
 
     /// The lines that hold code.
@@ -70,7 +70,8 @@ impl<'a> Source<'a> {
 
 /// Whether a path says that all of its file is test code.
 pub(super) fn is_test_path(path: &str) -> bool {
-    path.starts_with("tests/") || path.contains("/tests/") || path.contains("/benches/")
+    let stem = path.rsplit('/').next().unwrap_or(path);
+    path.starts_with("tests/") || path.contains("/tests/") || path.contains("/benches/") || stem.contains("_tests")
 }
 
 /// The files that a file declares as modules for tests: `#[cfg(test)] mod name;`, with or without a path.
@@ -111,7 +112,9 @@ mod tests {
         let tests: Vec<usize> = source.code().filter(|line| line.in_tests).map(|line| line.number).collect();
         assert_eq!(tests, [6, 7, 8, 9]);
         assert!(Source::new("crates/a/tests/b.rs", "x", true).code().all(|line| line.in_tests));
-        assert!(is_test_path("crates/a/tests/b.rs"));
+        assert!(is_test_path("crates/a/tests/b.rs") && is_test_path("crates/a/src/b_tests.rs"));
+        assert!(!is_test_path("crates/a/src/tests_of_b.rs"));
+        assert!(Source::new("crates/a/src/lib.rs", "#![doc = include_str!(\"docs.md\")]\n", false).is_documented());
     }
 
     #[test]

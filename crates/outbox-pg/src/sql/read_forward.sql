@@ -1,4 +1,5 @@
--- Called by: Lane::read, forward. $1 start (exclusive), $2 known ids above it, $3 most rows, $4 most bytes.
+-- Called by: Lane::read, forward. $1 start (exclusive), $2 known ids above it, $3 most rows, $4 most bytes,
+-- $5 end (inclusive).
 -- Index: events_pkey from $1 on, retries_pkey for each row. Locks: AccessShareLock.
 --
 -- `IS NOT TRUE` instead of NOT lets PostgreSQL 14 hash the array too. A stored value that is not compressed tells its
@@ -20,7 +21,7 @@ SELECT e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type, e.paylo
                        + CASE WHEN pg_column_compression(headers) IS NULL THEN coalesce(pg_column_size(headers), 0)
                               ELSE octet_length(headers::text) END AS bytes
                   FROM {schema}.events
-                 WHERE id > $1
+                 WHERE id > $1 AND id <= $5
                    AND (id = ANY ($2::bigint[])) IS NOT TRUE
                  ORDER BY id
                  LIMIT $3) AS page) AS e

@@ -9,7 +9,8 @@ use crate::lane::{Reader, ids, insert, migrated, silent};
 
 const BEGIN: &str = include_str!("../../src/sql/read_begin.sql");
 const BEGIN_WRITE: &str = include_str!("../../src/sql/begin_write.sql");
-const FORWARD: (&str, &str) = (include_str!("../../src/sql/read_forward.sql"), "bigint, bigint[], bigint, bigint");
+const FORWARD: (&str, &str) =
+    (include_str!("../../src/sql/read_forward.sql"), "bigint, bigint[], bigint, bigint, bigint");
 const KEYS: (&str, &str) =
     (include_str!("../../src/sql/read_keys.sql"), "bigint, bigint[], bigint, bigint, bigint, bigint[], bigint");
 const SWEEP: (&str, &str) = (include_str!("../../src/sql/sweep.sql"), "bigint, bigint, bigint");
@@ -67,7 +68,7 @@ async fn assert_plans(conn: &mut PgConnection, state: &str) {
     let key = "hashtextextended('17', hashtextextended('order', 0))";
     let high = i64::MAX;
     for from in [0, 50_000] {
-        let read = plan(conn, BEGIN, FORWARD, &format!("{from}, {known}, 1000, 16777216")).await;
+        let read = plan(conn, BEGIN, FORWARD, &format!("{from}, {known}, 1000, 16777216, 9223372036854775807")).await;
         assert_by_index(&read, READS, state);
         let counts = read.split("actual rows=").skip(1).map(|node| node.split([' ', '.']).next().unwrap());
         let most = counts.map(|rows| rows.parse::<u32>().unwrap()).max();
