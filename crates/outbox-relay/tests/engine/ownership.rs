@@ -118,13 +118,18 @@ async fn nothing_is_published_past_the_end_of_an_unrenewed_lease() {
     let store = MemoryStore::new();
     let publisher = Arc::new(MemoryPublisher::new().with_latency(100 * MILLI));
     insert(&store, ["a"].repeat(500));
+    // A lease lasts from before its renewal was asked for, however late the answer comes.
+    let answer = Hold::new();
+    store.script(Call::Renew, Fault::HoldAfter(answer.clone()));
     let running = run(config(), &store, &publisher);
-    publisher.wait_for(1).await;
+    answer.reached().await;
     // Renewals fail while everything else works.
     for _ in 0..400 {
         store.script(Call::Renew, Fault::Refuse(outbox_core::StoreErrorKind::Unavailable));
     }
-    elapse(20 * SECOND).await;
+    elapse(10 * SECOND).await;
+    answer.release();
+    elapse(10 * SECOND).await;
     let stopped = publisher.view(|view| view.delivered().len());
     elapse(20 * SECOND).await;
     assert_eq!(publisher.view(|view| view.delivered().len()), stopped);

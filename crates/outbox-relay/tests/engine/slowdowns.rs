@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use outbox_core::{ErrorKind, NewEvent, Payload, PublishError};
 use outbox_relay::DestinationState;
-use outbox_testkit::memory::{Hold, MemoryPublisher, MemoryStore, Scripted};
+use outbox_testkit::memory::{Call, Fault, Hold, MemoryPublisher, MemoryStore, Scripted};
 use tokio::time::Instant;
 
 use crate::rig::{MILLI, SECOND, assert_nothing_charged, assert_once_in_order, config, elapse, insert, run, settled};
@@ -112,6 +112,35 @@ async fn a_missing_topic_pauses_only_itself() {
     assert!(back.elapsed() < 5 * SECOND, "recovered after {:?}", back.elapsed());
     assert_once_in_order(&store, &publisher, 150);
     running.status(|status| status.not_ready().is_none()).await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_of_a_topic_keeps_to_the_window() {
+    let store = MemoryStore::new();
+    let mended = Arc::new(AtomicBool::new(false));
+    let fails = Arc::clone(&mended);
+    let publisher = Arc::new(MemoryPublisher::new().with_script(move |event, _| {
+        if event.aggregate_type == "order" || fails.load(Relaxed) {
+            return Scripted::Confirm;
+        }
+        Scripted::Fail(PublishError::new(ErrorKind::Misconfigured, "no exchange").with_topic("invoice"))
+    }));
+    store.insert(&invoice("1"));
+    let mut config = config();
+    config.window = 2;
+    let running = run(config, &store, &publisher);
+    running.status(|status| matches!(status.destination, DestinationState::TopicsPaused(1, _))).await;
+    let settling = Hold::new();
+    store.script(Call::Settle, Fault::HoldBefore(settling.clone()));
+    insert(&store, 0..2);
+    publisher.wait_for(2).await;
+    mended.store(true, Relaxed);
+    elapse(10 * SECOND).await;
+    assert_eq!(publisher.view(|view| view.delivered().len()), 2, "two are unsettled already");
+    settling.release();
+    settled(&store).await;
+    assert_once_in_order(&store, &publisher, 3);
     running.stop().await;
 }
 
