@@ -24,6 +24,7 @@ CREATE TABLE events (
   CONSTRAINT events_aggregate_type CHECK (octet_length(aggregate_type) BETWEEN 1 AND 255),
   CONSTRAINT events_aggregate_id CHECK (octet_length(aggregate_id) BETWEEN 1 AND 255),
   CONSTRAINT events_event_type CHECK (octet_length(event_type) BETWEEN 1 AND 255),
+  CONSTRAINT events_content_type CHECK (octet_length(content_type) <= 255),
   CONSTRAINT events_created_at CHECK (isfinite(created_at))
 );
 COMMENT ON TABLE events IS 'Events that are committed and not yet confirmed by a broker. Insert here, in your transaction.';
@@ -32,7 +33,7 @@ COMMENT ON COLUMN events.payload IS 'One JSON value, delivered byte for byte. Ex
 COMMENT ON COLUMN events.headers IS 'A flat JSON object of strings.';
 
 -- One row per event that has failed or may have killed a relay; empty in the steady state.
--- event_id tells a row of this event from one that an id of before a TRUNCATE … RESTART IDENTITY left behind.
+-- event_id tells a row of this event from one that an id of before a TRUNCATE ... RESTART IDENTITY left behind.
 CREATE TABLE retries (
   id              bigint NOT NULL,
   event_id        uuid NOT NULL,
@@ -53,7 +54,8 @@ CREATE TABLE retries (
 );
 CREATE INDEX retries_next_attempt_at ON retries (next_attempt_at);
 
--- Events that were given up. The key is the pair, because an id alone can come back after a restore.
+-- Events that were given up. An id can come back after a restore, and with it the event id after TRUNCATE ... RESTART
+-- IDENTITY: the time is in the key so that giving an event up never fails on what is there already.
 CREATE TABLE dead_letters (
   id             bigint NOT NULL,
   event_id       uuid NOT NULL,
@@ -69,7 +71,7 @@ CREATE TABLE dead_letters (
   reason_kind    text NOT NULL,
   reason         text NOT NULL,
   died_at        timestamptz NOT NULL DEFAULT now(),
-  CONSTRAINT dead_letters_pkey PRIMARY KEY (id, event_id),
+  CONSTRAINT dead_letters_pkey PRIMARY KEY (id, event_id, died_at),
   CONSTRAINT dead_letters_reason CHECK (octet_length(reason) <= 4096)
 );
 CREATE INDEX dead_letters_event_id ON dead_letters (event_id);
@@ -111,6 +113,7 @@ CREATE TABLE scheduled (
   CONSTRAINT scheduled_aggregate_type CHECK (octet_length(aggregate_type) BETWEEN 1 AND 255),
   CONSTRAINT scheduled_aggregate_id CHECK (octet_length(aggregate_id) BETWEEN 1 AND 255),
   CONSTRAINT scheduled_event_type CHECK (octet_length(event_type) BETWEEN 1 AND 255),
+  CONSTRAINT scheduled_content_type CHECK (octet_length(content_type) <= 255),
   CONSTRAINT scheduled_created_at CHECK (isfinite(created_at)),
   CONSTRAINT scheduled_due_at CHECK (isfinite(due_at))
 );
@@ -185,7 +188,7 @@ CREATE VIEW all_events AS
     FROM dead_letters;
 
 -- Writes an event in the caller's transaction and returns its event id. Needs no SELECT on events.
--- Call it with named arguments: enqueue(aggregate_type => 'order', …, payload => '{…}').
+-- Call it with named arguments: enqueue(aggregate_type => 'order', ..., payload => '{...}').
 CREATE FUNCTION enqueue(
   aggregate_type text,
   aggregate_id   text,

@@ -123,14 +123,35 @@ impl Error for PublishError {
     }
 }
 
+/// Stands at the end of a text that was cut. In ASCII: not every database has more.
+const CUT: &str = "...";
+
 fn clean(mut text: String) -> String {
     if text.contains(char::is_control) {
         text = text.replace(char::is_control, " ");
     }
     if text.len() > MAX_ERROR_BYTES {
-        let cut = text.floor_char_boundary(MAX_ERROR_BYTES - '…'.len_utf8());
+        let cut = text.floor_char_boundary(MAX_ERROR_BYTES - CUT.len());
         text.truncate(cut);
-        text.push('…');
+        text.push_str(CUT);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_cut_and_says_so_in_ascii() {
+        let check = |detail: String, bytes: usize, end: &str| {
+            let report = PublishError::new(ErrorKind::Failed, detail).report();
+            assert_eq!(report.len(), bytes);
+            assert!(report.ends_with(end), "{end}");
+        };
+        check("x".repeat(MAX_ERROR_BYTES), MAX_ERROR_BYTES, "x");
+        check("x".repeat(MAX_ERROR_BYTES + 1), MAX_ERROR_BYTES, "x...");
+        check("ż".repeat(MAX_ERROR_BYTES), MAX_ERROR_BYTES - 1, "ż...");
+        check("a\nb".to_owned(), 3, "a b");
+    }
 }

@@ -15,6 +15,9 @@ use uuid::Uuid;
 /// supported brokers; the table's CHECK constraints enforce the same number.
 pub const MAX_NAME_BYTES: usize = 255;
 
+/// The longest content type, in bytes of UTF-8: AMQP carries it as a short string too.
+pub const MAX_CONTENT_TYPE_BYTES: usize = 255;
+
 /// The identity of an event: the same in the table, in every copy of the message and in the consumer's inbox.
 ///
 /// Ids made by this project are of UUID version 7; ids made by SQL alone may be of any version.
@@ -60,7 +63,8 @@ pub enum Payload {
     Bytes {
         /// The bytes as they will be on the wire. May be empty.
         data: Bytes,
-        /// Media type, for example `application/x-protobuf`. Without one it is `application/octet-stream`.
+        /// Media type, for example `application/x-protobuf`, at most [`MAX_CONTENT_TYPE_BYTES`]. Without one it is
+        /// `application/octet-stream`.
         content_type: Option<String>,
     },
 }
@@ -245,6 +249,12 @@ pub enum InvalidEvent {
         /// Its length in bytes of UTF-8.
         bytes: usize,
     },
+    /// The content type is longer than [`MAX_CONTENT_TYPE_BYTES`].
+    #[error("content_type must be at most {MAX_CONTENT_TYPE_BYTES} bytes, got {bytes}")]
+    LongContentType {
+        /// Its length in bytes of UTF-8.
+        bytes: usize,
+    },
     /// A text holds U+0000, which PostgreSQL can't store.
     #[error("{field} must not contain the character U+0000")]
     Nul {
@@ -295,6 +305,9 @@ impl InvalidEvent {
             }
             Payload::Bytes { content_type: Some(text), .. } if text.contains('\0') => {
                 Err(Self::Nul { field: "content_type".to_owned() })
+            }
+            Payload::Bytes { content_type: Some(text), .. } if text.len() > MAX_CONTENT_TYPE_BYTES => {
+                Err(Self::LongContentType { bytes: text.len() })
             }
             Payload::Bytes { .. } => Ok(()),
         }

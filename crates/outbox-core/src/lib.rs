@@ -20,7 +20,9 @@ mod topic;
 
 pub use envelope::Envelope;
 pub use error::{ErrorKind, PublishError};
-pub use event::{Event, EventId, Headers, InvalidEvent, MAX_NAME_BYTES, NewEvent, Payload, PayloadError};
+pub use event::{
+    Event, EventId, Headers, InvalidEvent, MAX_CONTENT_TYPE_BYTES, MAX_NAME_BYTES, NewEvent, Payload, PayloadError,
+};
 pub use publisher::{Capabilities, Outcome, PublishReport, Publisher, Receipt};
 pub use store::{
     Change, Claimed, Confirmed, Lane, Ownership, ReadBatch, ReadRequest, ReadScope, RetryState, Retrying, Store,

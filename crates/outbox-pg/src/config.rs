@@ -11,12 +11,13 @@ use thiserror::Error;
 
 use crate::SchemaName;
 
-/// Default of [`PgConfig::max_connections`]: reads, settles, leases and one to spare for status and retries.
-pub const DEFAULT_MAX_CONNECTIONS: u32 = 4;
+/// Default of [`PgConfig::max_connections`]: reading, settling, writing back failures,
+/// looking at what waits, and the lease each have their own.
+pub const DEFAULT_MAX_CONNECTIONS: u32 = 5;
 
-/// What [`PgConfig::max_connections`] may be: with one, reads and settles would wait for each other; more than a
-/// hundred are of no use to a relay and belong to others.
-pub const MAX_CONNECTIONS: RangeInclusive<u32> = 2..=100;
+/// What [`PgConfig::max_connections`] may be: one is kept for the lease, and with one more, reads and settles would
+/// wait for each other; more than a hundred are of no use to a relay and belong to others.
+pub const MAX_CONNECTIONS: RangeInclusive<u32> = 3..=100;
 
 /// The name under which the sessions stand in `pg_stat_activity`, unless the URL sets `application_name`.
 const APPLICATION_NAME: &str = "outbox-relay";
@@ -36,8 +37,8 @@ pub struct PgConfig {
     pub url: String,
     /// The schema of the outbox's tables. Default `outbox`.
     pub schema: SchemaName,
-    /// The most connections that one process opens. Low: reads and settles wait for each other. High: connections that
-    /// others need. 2 to 100, default 4.
+    /// The most connections that one process opens, one of them kept for the lease. Low: reads, settles and retries
+    /// wait for each other. High: connections that others need. 3 to 100, default 5.
     pub max_connections: u32,
     /// PEM file of the authorities that may sign the server's certificate; turns verification on for this machine too.
     /// Default: the system's authorities.
@@ -68,7 +69,7 @@ impl PgConfig {
         self
     }
 
-    /// Chooses the most connections that one process opens, 2 to 100.
+    /// Chooses the most connections that one process opens, 3 to 100.
     #[must_use]
     pub const fn with_max_connections(mut self, max_connections: u32) -> Self {
         self.max_connections = max_connections;
@@ -184,7 +185,7 @@ mod tests {
             assert_eq!(error.field, "url");
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
         }
-        let error = PgConfig::new("postgres://h/a").with_max_connections(1).connect_options().unwrap_err();
-        assert_eq!(error.to_string(), "max_connections: must be 2 to 100, got 1");
+        let error = PgConfig::new("postgres://h/a").with_max_connections(2).connect_options().unwrap_err();
+        assert_eq!(error.to_string(), "max_connections: must be 3 to 100, got 2");
     }
 }

@@ -1,5 +1,6 @@
 //! Writes events in the caller's own transaction.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -54,7 +55,10 @@ pub struct Outbox {
 }
 
 /// Why an event was not written.
-#[derive(Debug, Error)]
+///
+/// Neither `Debug` nor `Display` shows the event. The [`source`](std::error::Error::source) is the driver's error, whose
+/// own `Debug` can hold the row.
+#[derive(Error)]
 #[non_exhaustive]
 pub enum EnqueueError {
     /// An event breaks a rule. Nothing was sent: the transaction is as it was and can go on.
@@ -94,6 +98,24 @@ pub enum EnqueueError {
     /// Anything else, for example a lost connection. Whether the event was written is decided by the transaction.
     #[error("the event could not be written")]
     Database(#[from] sqlx::Error),
+}
+
+impl fmt::Debug for EnqueueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid { index, source } => {
+                f.debug_struct("Invalid").field("index", index).field("source", source).finish()
+            }
+            Self::Refused { message, .. } => {
+                f.debug_struct("Refused").field("message", message).finish_non_exhaustive()
+            }
+            Self::Missing { schema, source } => {
+                f.debug_struct("Missing").field("schema", schema).field("source", &format_args!("{source}")).finish()
+            }
+            Self::Denied { source } => f.debug_struct("Denied").field("source", &format_args!("{source}")).finish(),
+            Self::Database(source) => f.debug_tuple("Database").field(&format_args!("{source}")).finish(),
+        }
+    }
 }
 
 impl Outbox {

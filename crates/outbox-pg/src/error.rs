@@ -1,6 +1,35 @@
 //! What a refusal of the database means to a relay. One pure function.
 
+use std::error::Error;
+use std::fmt;
+
 use outbox_core::{StoreError, StoreErrorKind};
+
+/// A driver's error that shows no more in `Debug` than in `Display`: its details can hold rows, and with them payloads
+/// ("Failing row contains …").
+pub(crate) struct Refusal(pub(crate) sqlx::Error);
+
+impl fmt::Debug for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl Error for Refusal {
+    /// None: the text of a refusal's own source is its own.
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.0 {
+            sqlx::Error::Database(_) => None,
+            other => other.source(),
+        }
+    }
+}
 
 /// Wraps a driver's error.
 pub(crate) fn store_error(doing: &str, error: sqlx::Error) -> StoreError {
@@ -18,7 +47,7 @@ pub(crate) fn store_error(doing: &str, error: sqlx::Error) -> StoreError {
         "" => format!("{doing} failed"),
         remedy => format!("{doing} failed ({remedy})"),
     };
-    StoreError::new(kind, detail).with_source(error)
+    StoreError::new(kind, detail).with_source(Refusal(error))
 }
 
 /// The meaning of an SQLSTATE, with what to do about it where an operator must.

@@ -7,6 +7,7 @@ pub(crate) struct Identity {
     pub(crate) started: String,
     /// Its own processes. All are new after a crash of one session, which restarts the server in place: sessions are
     /// gone then, virtual transactions are numbered anew, and ids whose transactions never committed may come again.
+    /// Empty when they are not shown, which says nothing.
     pub(crate) processes: Vec<i32>,
     /// The file of the sequence: TRUNCATE … RESTART IDENTITY and ALTER SEQUENCE … RESTART make a new one.
     pub(crate) sequence_file: i64,
@@ -20,7 +21,8 @@ impl Identity {
         if self.started != later.started {
             return Some("the database server was restarted or replaced".to_owned());
         }
-        if !self.processes.iter().any(|pid| later.processes.contains(pid)) {
+        let told = !self.processes.is_empty() && !later.processes.is_empty();
+        if told && !self.processes.iter().any(|pid| later.processes.contains(pid)) {
             return Some("the database server has restarted itself after a crash of one of its processes".to_owned());
         }
         if self.sequence_file != later.sequence_file || later.value < self.value {
@@ -46,9 +48,12 @@ mod tests {
         check(before.clone(), None);
         check(Identity { value: 101, ..before.clone() }, None);
         check(Identity { processes: vec![11, 12, 40], ..before.clone() }, None);
+        check(Identity { processes: vec![], ..before.clone() }, None);
         check(Identity { value: 99, ..before.clone() }, Some("from 100 to 99"));
         check(Identity { sequence_file: 8, value: 500, ..before.clone() }, Some("reset"));
         check(Identity { started: "2".into(), ..before.clone() }, Some("restarted or replaced"));
         check(Identity { processes: vec![20, 21, 22], value: 500, ..before.clone() }, Some("after a crash"));
+        let untold = Identity { processes: vec![], ..before.clone() };
+        assert_eq!(untold.broken_by(&before), None);
     }
 }

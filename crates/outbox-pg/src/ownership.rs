@@ -12,18 +12,21 @@ use sqlx::{AssertSqlSafe, Executor as _};
 use uuid::Uuid;
 
 use crate::SchemaName;
-use crate::session::{CallError, Sessions};
+use crate::session::{Begin, CallError, Purpose, Sessions};
 
 /// Buckets of a route, for ever.
 pub(crate) const BUCKETS: usize = 64;
 
-/// The longest time for a statement on a few rows. A lease is renewed every third of it, so this also bounds how late a
-/// renewal is noticed to hang.
+/// The longest time for a call on a few rows. A renewal has at most a third of its lease.
 const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Without the row that is locked first, two relays could claim the events under two names at the same moment.
+const NO_ROW: &str = "the table config_in_force has lost its one row, without which ownership can't be decided; give it \
+                      back with INSERT INTO config_in_force DEFAULT VALUES, in the outbox's schema";
 
 #[derive(Debug)]
 pub(crate) struct OwnershipSql {
-    begin: Arc<str>,
+    begin: Begin,
     expire: Arc<str>,
     make: Arc<str>,
     one_at_a_time: Arc<str>,
@@ -39,7 +42,7 @@ pub(crate) struct OwnershipSql {
 impl OwnershipSql {
     pub(crate) fn new(schema: &SchemaName) -> Self {
         Self {
-            begin: schema.sql(include_str!("sql/begin_write.sql")),
+            begin: Begin::new(schema),
             expire: schema.sql(include_str!("sql/expire_relays.sql")),
             make: schema.sql(include_str!("sql/make_buckets.sql")),
             one_at_a_time: schema.sql(include_str!("sql/lock_ownership.sql")),
@@ -63,19 +66,23 @@ pub(crate) async fn acquire(
 ) -> Result<Option<Ownership>, StoreError> {
     let owner = Uuid::new_v4();
     let attempt = async {
-        let mut session = sessions.open().await?;
+        let mut session = sessions.open_for(Purpose::Ownership).await?;
+        session.begin(&sql.begin, DEADLINE).await?;
+        session.connection().execute(sqlx::query(AssertSqlSafe(&*sql.expire)).persistent(false)).await?;
+        session.connection().execute(sqlx::raw_sql("COMMIT")).await?;
+        session.begin(&sql.begin, DEADLINE).await?;
         let connection = session.connection();
-        connection.execute(sqlx::query(AssertSqlSafe(&*sql.expire)).persistent(false)).await?;
-        connection.execute(sqlx::raw_sql(AssertSqlSafe(&*sql.begin))).await?;
-        connection.execute(sqlx::query(AssertSqlSafe(&*sql.one_at_a_time)).persistent(false)).await?;
+        let one_at_a_time = sqlx::query(AssertSqlSafe(&*sql.one_at_a_time)).persistent(false);
+        if connection.fetch_optional(one_at_a_time).await?.is_none() {
+            return Err(StoreError::new(StoreErrorKind::Unprepared, NO_ROW).into());
+        }
         let other: Option<String> = sqlx::query_scalar(AssertSqlSafe(&*sql.other_routes))
             .persistent(false)
             .bind(route)
             .fetch_optional(&mut *connection)
             .await?;
         if let Some(other) = other {
-            connection.execute(sqlx::raw_sql("ROLLBACK")).await?;
-            session.keep();
+            session.roll_back().await?;
             tracing::debug!(route, other, "waiting: a relay owns this schema's events under another route's name");
             return Ok(None);
         }
@@ -92,8 +99,7 @@ pub(crate) async fn acquire(
             .fetch_one(&mut *connection)
             .await?;
         if owners.len() < BUCKETS || live > 0 {
-            connection.execute(sqlx::raw_sql("ROLLBACK")).await?;
-            session.keep();
+            session.roll_back().await?;
             return Ok(None);
         }
         let register = sqlx::query(AssertSqlSafe(&*sql.register))
@@ -110,8 +116,7 @@ pub(crate) async fn acquire(
             .fetch_all(&mut *connection)
             .await?;
         let tokens = tokens(&taken)?;
-        connection.execute(sqlx::raw_sql("COMMIT")).await?;
-        session.keep();
+        session.commit().await?;
         Ok(Some(tokens))
     };
     let tokens = sessions.within("claiming the route", DEADLINE, attempt).await?;
@@ -133,27 +138,30 @@ fn tokens(taken: &[(i16, i64)]) -> Result<Arc<[i64]>, CallError> {
 }
 
 pub(crate) async fn renew(sessions: &Sessions, sql: &OwnershipSql, ownership: &Ownership) -> Result<bool, StoreError> {
+    // Two more are left before the lease ends.
+    let deadline = DEADLINE.min(ownership.lease / 3);
     let renewal = async {
-        let mut session = sessions.open().await?;
+        let mut session = sessions.open_for(Purpose::Ownership).await?;
+        session.begin(&sql.begin, deadline).await?;
         let renew = sqlx::query(AssertSqlSafe(&*sql.renew))
             .persistent(false)
             .bind(ownership.owner)
             .bind(ownership.lease.as_secs_f64());
         let rows = session.connection().execute(renew).await?.rows_affected();
-        session.keep();
+        session.commit().await?;
         Ok(rows > 0)
     };
-    sessions.within("renewing the lease", DEADLINE, renewal).await
+    sessions.within("renewing the lease", deadline, renewal).await
 }
 
 pub(crate) async fn release(sessions: &Sessions, sql: &OwnershipSql, ownership: &Ownership) -> Result<(), StoreError> {
     let release = async {
-        let mut session = sessions.open().await?;
+        let mut session = sessions.open_for(Purpose::Ownership).await?;
+        session.begin(&sql.begin, DEADLINE).await?;
         let release =
             sqlx::query(AssertSqlSafe(&*sql.release)).persistent(false).bind(&ownership.route).bind(ownership.owner);
         session.connection().execute(release).await?;
-        session.keep();
-        Ok(())
+        session.commit().await
     };
     sessions.within("giving the route back", DEADLINE, release).await
 }

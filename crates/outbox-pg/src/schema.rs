@@ -184,4 +184,14 @@ mod tests {
         }
         assert!(seen > 20, "only {seen} placeholders seen: is the directory right?");
     }
+    /// A database in another encoding refuses a statement with a character that it lacks, also in a comment.
+    #[test]
+    fn statements_are_in_ascii() {
+        for directory in ["src/sql", "migrations"] {
+            for entry in std::fs::read_dir(format!("{}/{directory}", env!("CARGO_MANIFEST_DIR"))).unwrap() {
+                let path = entry.unwrap().path();
+                assert!(std::fs::read(&path).unwrap().is_ascii(), "{}", path.display());
+            }
+        }
+    }
 }

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use outbox_core::{StoreError, StoreErrorKind};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{ConnectOptions as _, Connection as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::error::store_error;
+use crate::schema::SchemaName;
 
 /// The longest time to make a connection, login included.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -22,6 +23,32 @@ pub(crate) struct Sessions {
     options: PgConnectOptions,
     idle: Mutex<Vec<PgConnection>>,
     permits: Semaphore,
+    ownership: Semaphore,
+}
+
+/// What a call is for, which decides for whom it may have to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Reads, settles, write-backs: they share all connections but one.
+    Work,
+    /// Leases: one connection is theirs alone, since a renewal that waits behind slow work loses the route.
+    Ownership,
+}
+
+/// The start of a transaction whose statements the server itself ends in time. A call that is only given up here leaves
+/// a backend behind for as long as it waits for a lock: called again and again, they would fill the server.
+#[derive(Debug)]
+pub(crate) struct Begin(Arc<str>);
+
+impl Begin {
+    pub(crate) fn new(schema: &SchemaName) -> Self {
+        Self(schema.sql(include_str!("sql/begin_write.sql")))
+    }
+
+    fn sql(&self, limit: Duration) -> String {
+        // Zero would mean no limit.
+        self.0.replace("{limit_ms}", &limit.as_millis().max(1).to_string())
+    }
 }
 
 /// What went wrong inside a call.
@@ -45,7 +72,8 @@ impl From<StoreError> for CallError {
 
 impl Sessions {
     pub(crate) fn new(options: PgConnectOptions, max_connections: usize) -> Arc<Self> {
-        Arc::new(Self { options, idle: Mutex::new(Vec::new()), permits: Semaphore::new(max_connections.max(1)) })
+        let permits = Semaphore::new(max_connections.saturating_sub(1).max(1));
+        Arc::new(Self { options, idle: Mutex::new(Vec::new()), permits, ownership: Semaphore::new(1) })
     }
 
     /// Bounds a call in time and gives its errors their meaning. `doing` names it in errors.
@@ -73,8 +101,17 @@ impl Sessions {
     /// Cancel safe: when the session is dropped before [`Session::keep`], so is the connection, and the server rolls
     /// back what was open on it.
     pub(crate) async fn open(&self) -> Result<Session<'_>, CallError> {
+        self.open_for(Purpose::Work).await
+    }
+
+    /// As [`Sessions::open`], for a purpose.
+    pub(crate) async fn open_for(&self, purpose: Purpose) -> Result<Session<'_>, CallError> {
         let closed = |_| unavailable("the store is closed".to_owned());
-        let permit = self.permits.acquire().await.map_err(closed)?;
+        let permits = match purpose {
+            Purpose::Work => &self.permits,
+            Purpose::Ownership => &self.ownership,
+        };
+        let permit = permits.acquire().await.map_err(closed)?;
         let idle = self.lock().pop();
         let connection = match idle {
             Some(connection) => connection,
@@ -114,6 +151,26 @@ pub(crate) struct Session<'a> {
 impl Session<'_> {
     pub(crate) fn connection(&mut self) -> &mut PgConnection {
         &mut self.connection
+    }
+
+    /// Begins a transaction in which the server ends each statement after `limit`.
+    pub(crate) async fn begin(&mut self, begin: &Begin, limit: Duration) -> Result<(), CallError> {
+        self.connection.execute(sqlx::raw_sql(AssertSqlSafe(begin.sql(limit)))).await?;
+        Ok(())
+    }
+
+    /// Commits, and gives the connection back.
+    pub(crate) async fn commit(mut self) -> Result<(), CallError> {
+        self.connection.execute(sqlx::raw_sql("COMMIT")).await?;
+        self.keep();
+        Ok(())
+    }
+
+    /// Rolls back, and gives the connection back.
+    pub(crate) async fn roll_back(mut self) -> Result<(), CallError> {
+        self.connection.execute(sqlx::raw_sql("ROLLBACK")).await?;
+        self.keep();
+        Ok(())
     }
 
     /// The call has ended well and left nothing open: the connection may serve another.

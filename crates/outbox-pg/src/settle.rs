@@ -1,26 +1,36 @@
 //! What leaves `events`: confirmed events unfenced, everything else behind the fence of its bucket.
 
 use std::collections::{BTreeMap, HashSet};
+use std::error::Error as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use outbox_core::{
     Change, Confirmed, EventId, Ownership, RetryState, StoreError, StoreErrorKind, WriteBack, WriteBackStatus,
 };
+use sqlx::error::DatabaseError;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 use uuid::Uuid;
 
+use crate::error::Refusal;
 use crate::row;
 use crate::schema::SchemaName;
-use crate::session::{CallError, Sessions};
+use crate::session::{Begin, CallError, Sessions};
 
 /// The longest time for one statement over some thousand rows, waiting for locks included.
 const DEADLINE: Duration = Duration::from_secs(15);
 
+/// The most bytes that the columns `last_error` and `reason` take.
+const MAX_ERROR_BYTES: usize = 4096;
+
 #[derive(Debug)]
 pub(crate) struct SettleSql {
-    begin: Arc<str>,
+    deadline: Duration,
+    begin: Begin,
+    /// Whether the last settle got no answer in time.
+    in_doubt: AtomicBool,
     settle: Arc<str>,
     settle_retried: Arc<str>,
     fence: Arc<str>,
@@ -33,7 +43,9 @@ pub(crate) struct SettleSql {
 impl SettleSql {
     pub(crate) fn new(schema: &SchemaName) -> Self {
         Self {
-            begin: schema.sql(include_str!("sql/begin_write.sql")),
+            deadline: DEADLINE,
+            begin: Begin::new(schema),
+            in_doubt: AtomicBool::new(false),
             settle: schema.sql(include_str!("sql/settle.sql")),
             settle_retried: schema.sql(include_str!("sql/settle_retried.sql")),
             fence: schema.sql(include_str!("sql/fence.sql")),
@@ -52,27 +64,34 @@ pub(crate) async fn settle(sessions: &Sessions, sql: &SettleSql, confirmed: &[Co
     let (ids, event_ids) = pairs(confirmed.iter().map(|event| (event.id, event.event_id)));
     let retried = confirmed.iter().filter(|event| event.retried);
     let (retried_ids, retried_event_ids) = pairs(retried.map(|event| (event.id, event.event_id)));
+    let in_doubt = sql.in_doubt.load(Ordering::Relaxed);
     let work = async {
         let mut session = sessions.open().await?;
-        let connection = session.connection();
         if retried_ids.is_empty() {
             let settle = sqlx::query(AssertSqlSafe(&*sql.settle)).persistent(false).bind(ids).bind(event_ids);
-            connection.execute(settle).await?;
+            if !in_doubt {
+                // One message, the usual case. The server sets it no limit, so it is not the one that is repeated.
+                session.connection().execute(settle).await?;
+                session.keep();
+                return Ok(());
+            }
+            session.begin(&sql.begin, sql.deadline).await?;
+            session.connection().execute(settle).await?;
         } else {
-            connection.execute(sqlx::raw_sql(AssertSqlSafe(&*sql.begin))).await?;
+            session.begin(&sql.begin, sql.deadline).await?;
             let settle = sqlx::query(AssertSqlSafe(&*sql.settle_retried))
                 .persistent(false)
                 .bind(ids)
                 .bind(event_ids)
                 .bind(retried_ids)
                 .bind(retried_event_ids);
-            connection.execute(settle).await?;
-            connection.execute(sqlx::raw_sql("COMMIT")).await?;
+            session.connection().execute(settle).await?;
         }
-        session.keep();
-        Ok(())
+        session.commit().await
     };
-    sessions.within("settling confirmed events", DEADLINE, work).await
+    let settled = sessions.within("settling confirmed events", sql.deadline, work).await;
+    sql.in_doubt.store(settled.is_err(), Ordering::Relaxed);
+    settled
 }
 
 pub(crate) async fn write_back(
@@ -84,27 +103,65 @@ pub(crate) async fn write_back(
     if changes.is_empty() {
         return Ok(Vec::new());
     }
-    let work = async {
-        let mut session = sessions.open().await?;
-        let connection = session.connection();
-        connection.execute(sqlx::raw_sql(AssertSqlSafe(&*sql.begin))).await?;
-        let ours = fence(connection, sql, ownership, changes).await?;
-        let (behind, _): (Vec<_>, Vec<_>) = changes.iter().partition(|change| ours.contains(&change.bucket));
-        let (retries, dead): (Vec<&WriteBack>, Vec<&WriteBack>) =
-            behind.into_iter().partition(|change| matches!(change.change, Change::Retry { .. }));
-        let mut there = retry(connection, sql, &retries).await?;
-        there.extend(bury(connection, sql, &dead).await?);
-        connection.execute(sqlx::raw_sql("COMMIT")).await?;
-        session.keep();
-        Ok((ours, there))
+    let (ours, there) = match write(sessions, sql, ownership, changes).await {
+        Err(error) if is_about_a_value(&error) => {
+            // The errors' texts are the only values that come from elsewhere: a database that is not in UTF-8 may lack
+            // their characters, or need more bytes for them. They must not keep an event from being written back.
+            let in_ascii: Vec<WriteBack> = changes.iter().map(in_ascii).collect();
+            write(sessions, sql, ownership, &in_ascii).await?
+        }
+        written => written?,
     };
-    let (ours, there) = sessions.within("writing back failed events", DEADLINE, work).await?;
     let status = |change: &WriteBack| match (ours.contains(&change.bucket), there.contains(&change.id)) {
         (false, _) => WriteBackStatus::Fenced,
         (true, true) => WriteBackStatus::Done,
         (true, false) => WriteBackStatus::Gone,
     };
     Ok(changes.iter().map(status).collect())
+}
+
+/// The buckets that are still ours, and the ids whose event was there.
+async fn write(
+    sessions: &Sessions,
+    sql: &SettleSql,
+    ownership: &Ownership,
+    changes: &[WriteBack],
+) -> Result<(HashSet<u16>, HashSet<i64>), StoreError> {
+    let work = async {
+        let mut session = sessions.open().await?;
+        session.begin(&sql.begin, sql.deadline).await?;
+        let connection = session.connection();
+        let ours = fence(connection, sql, ownership, changes).await?;
+        let (behind, _): (Vec<_>, Vec<_>) = changes.iter().partition(|change| ours.contains(&change.bucket));
+        let (retries, dead): (Vec<&WriteBack>, Vec<&WriteBack>) =
+            behind.into_iter().partition(|change| matches!(change.change, Change::Retry { .. }));
+        let mut there = retry(connection, sql, &retries).await?;
+        there.extend(bury(connection, sql, &dead).await?);
+        session.commit().await?;
+        Ok((ours, there))
+    };
+    sessions.within("writing back failed events", sql.deadline, work).await
+}
+
+/// Whether PostgreSQL refused a value: untranslatable character, character not in repertoire, check violation.
+fn is_about_a_value(error: &StoreError) -> bool {
+    let refusal = error.source().and_then(|source| source.downcast_ref::<Refusal>());
+    let code = refusal.and_then(|refusal| refusal.0.as_database_error()).and_then(DatabaseError::code);
+    matches!(code.as_deref(), Some("22P05" | "22021" | "23514"))
+}
+
+/// The change with its error in ASCII, other characters as `\u{2026}`.
+fn in_ascii(change: &WriteBack) -> WriteBack {
+    let mut error = String::with_capacity(change.error.len());
+    for character in change.error.chars() {
+        if character.is_ascii() {
+            error.push(character);
+        } else {
+            error.extend(character.escape_unicode());
+        }
+    }
+    error.truncate(MAX_ERROR_BYTES);
+    WriteBack { error, ..change.clone() }
 }
 
 /// The buckets of these changes that are still ours; they stay so until the transaction ends.
@@ -199,9 +256,10 @@ pub(crate) async fn retry_states(
     let (ids, event_ids) = pairs(waiting.iter().copied());
     let work = async {
         let mut session = sessions.open().await?;
+        session.begin(&sql.begin, sql.deadline).await?;
         let rows = sqlx::query(AssertSqlSafe(&*sql.retry_states)).persistent(false).bind(ids).bind(event_ids);
         let rows = session.connection().fetch_all(rows).await?;
-        session.keep();
+        session.commit().await?;
         let state = |row| {
             Ok(match (sqlx::postgres::PgRow::try_get(row, "there")?, row::retrying(row)?) {
                 (false, _) => RetryState::Gone,
@@ -211,7 +269,7 @@ pub(crate) async fn retry_states(
         };
         Ok(rows.iter().map(state).collect::<Result<Vec<_>, sqlx::Error>>()?)
     };
-    sessions.within("looking at waiting events", DEADLINE, work).await
+    sessions.within("looking at waiting events", sql.deadline, work).await
 }
 
 fn pairs(events: impl Iterator<Item = (i64, EventId)>) -> (Vec<i64>, Vec<Uuid>) {
@@ -221,3 +279,7 @@ fn pairs(events: impl Iterator<Item = (i64, EventId)>) -> (Vec<i64>, Vec<Uuid>) 
 fn attempts(changes: &[&WriteBack]) -> Vec<i32> {
     changes.iter().map(|change| i32::try_from(change.attempts).unwrap_or(i32::MAX)).collect()
 }
+
+#[cfg(test)]
+#[path = "settle_tests.rs"]
+mod tests;

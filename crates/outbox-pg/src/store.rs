@@ -12,7 +12,7 @@ use sqlx::AssertSqlSafe;
 use crate::config::{PgConfig, PgConfigError};
 use crate::ownership::{self, OwnershipSql};
 use crate::read::{PgLane, ReadSql};
-use crate::session::Sessions;
+use crate::session::{Begin, Sessions};
 use crate::settle::{self, SettleSql};
 
 /// The longest time to find out whether a lane may be opened.
@@ -34,6 +34,7 @@ pub struct PgStore {
     relay_name: String,
     ownership: OwnershipSql,
     settle: SettleSql,
+    begin: Begin,
     lane_ready: Arc<str>,
     read: Arc<ReadSql>,
 }
@@ -51,6 +52,7 @@ impl PgStore {
             relay_name: relay_name.into(),
             ownership: OwnershipSql::new(&config.schema),
             settle: SettleSql::new(&config.schema),
+            begin: Begin::new(&config.schema),
             lane_ready: config.schema.sql(include_str!("sql/lane_ready.sql")),
             read: Arc::new(ReadSql::new(&config.schema)),
         })
@@ -79,11 +81,12 @@ impl Store for PgStore {
     async fn open_lane(&self, _ownership: &Ownership) -> Result<Box<dyn Lane>, StoreError> {
         let ready = async {
             let mut session = self.sessions.open().await?;
+            session.begin(&self.begin, OPEN_DEADLINE).await?;
             let ready: Option<(bool, bool)> = sqlx::query_as(AssertSqlSafe(&*self.lane_ready))
                 .persistent(false)
                 .fetch_optional(session.connection())
                 .await?;
-            session.keep();
+            session.commit().await?;
             let refuse = |why| Err(StoreError::new(StoreErrorKind::Unprepared, why).into());
             match ready {
                 Some((false, true)) => Ok(()),

@@ -5,6 +5,7 @@ mod atomicity;
 mod bulk;
 mod check;
 mod database;
+mod encodings;
 mod ids;
 mod lane;
 mod late_commits;

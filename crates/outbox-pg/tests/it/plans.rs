@@ -27,6 +27,7 @@ const RETRY_STATES: (&str, &str) = (include_str!("../../src/sql/retry_states.sql
 /// The plan for these values, as the store's statements get it: planned anew each time.
 async fn plan(conn: &mut PgConnection, begin: &str, (sql, kinds): (&str, &str), values: &str) -> String {
     let sql = sql.replace("{schema}", "outbox");
+    let begin = begin.replace("{limit_ms}", "15000");
     let prepare = format!("{begin}; SET LOCAL plan_cache_mode = force_custom_plan; PREPARE p ({kinds}) AS {sql}");
     run(conn, &prepare).await.unwrap();
     let explain = AssertSqlSafe(format!("EXPLAIN (ANALYZE, TIMING OFF, SUMMARY OFF) EXECUTE p ({values})"));

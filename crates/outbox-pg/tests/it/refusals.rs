@@ -51,3 +51,34 @@ async fn ids_from_a_cache_and_hidden_rows_are_refused() {
     let drop = format!("DROP OWNED BY \"{relay}\"; DROP ROLE \"{relay}\"");
     admin.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(drop))).await.unwrap();
 }
+
+/// Without that row nothing would keep two relays from claiming the events under two names at the same moment.
+#[tokio::test]
+async fn ownership_without_the_row_that_decides_it_is_refused() {
+    let Some(database) = Database::migrated("refusals_row").await else { return };
+    let mut admin = PgConnection::connect(database.url()).await.unwrap();
+    let store = PgStore::new(&PgConfig::new(database.url()), "one").unwrap();
+    admin.execute("DELETE FROM outbox.config_in_force").await.unwrap();
+    let error = store.acquire("orders", LEASE).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unprepared);
+    assert!(error.to_string().contains("INSERT INTO config_in_force DEFAULT VALUES"), "{error}");
+    admin.execute("SET search_path TO outbox; INSERT INTO config_in_force DEFAULT VALUES").await.unwrap();
+    assert!(store.acquire("orders", LEASE).await.unwrap().is_some());
+}
+
+/// PostgreSQL's detail of a refusal holds the row: "Failing row contains (…)".
+#[tokio::test]
+async fn a_refusal_shows_no_row() {
+    let Some(database) = Database::migrated("refusals_detail").await else { return };
+    let mut admin = PgConnection::connect(database.url()).await.unwrap();
+    admin.execute("ALTER TABLE outbox.relays ADD CONSTRAINT house_rule CHECK (version = '')").await.unwrap();
+    let store = PgStore::new(&PgConfig::new(database.url()), "hunter2").unwrap();
+    let error = store.acquire("orders", LEASE).await.unwrap_err();
+    let mut shown = format!("{error} {error:?} {error:#?}");
+    let mut cause = std::error::Error::source(&error);
+    while let Some(source) = cause {
+        shown.push_str(&format!(" {source} {source:?}"));
+        cause = source.source();
+    }
+    assert!(shown.contains("house_rule") && !shown.contains("hunter2"), "{shown}");
+}
