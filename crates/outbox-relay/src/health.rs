@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// How a route's destination stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -78,6 +80,8 @@ pub struct Counters {
     pub reads: AtomicU64,
     /// How often an event was dropped for want of room, to be read again.
     pub spilled: AtomicU64,
+    /// How often the destination as a whole began to fail; an outage counts once, however many errors it has.
+    pub outages: AtomicU64,
 }
 
 impl Counters {
@@ -96,11 +100,45 @@ pub struct Gauges {
     pub waiting: AtomicU64,
     /// Aggregates of which events were dropped for want of room and will be read again.
     pub spilled_aggregates: AtomicU64,
+    /// Retries and dead letters that the database refuses to store; their aggregates wait, and they are tried again.
+    pub refused_write_backs: AtomicU64,
 }
 
 impl Gauges {
     pub(crate) fn set(gauge: &AtomicU64, value: usize) {
         gauge.store(value as u64, Relaxed);
+    }
+}
+
+/// When a route's loop last turned, and how often it has.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    born: Instant,
+    /// Milliseconds after `born`, plus 1; 0 before the first turn.
+    last: AtomicU64,
+    turns: AtomicU64,
+}
+
+impl Default for Pulse {
+    fn default() -> Self {
+        Self { born: Instant::now(), last: AtomicU64::new(0), turns: AtomicU64::new(0) }
+    }
+}
+
+impl Pulse {
+    pub(crate) fn beat(&self, now: Instant) {
+        self.turns.fetch_add(1, Relaxed);
+        self.last.store(self.millis(now).saturating_add(1), Relaxed);
+    }
+
+    /// How long ago the last turn was.
+    fn since(&self) -> Option<Duration> {
+        let last = self.last.load(Relaxed).checked_sub(1)?;
+        Some(Duration::from_millis(self.millis(Instant::now()).saturating_sub(last)))
+    }
+
+    fn millis(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.born).as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -111,6 +149,7 @@ pub struct RouteHealth {
     status: watch::Receiver<RouteStatus>,
     counters: Arc<Counters>,
     gauges: Arc<Gauges>,
+    pulse: Arc<Pulse>,
 }
 
 impl RouteHealth {
@@ -119,8 +158,9 @@ impl RouteHealth {
         status: watch::Receiver<RouteStatus>,
         counters: Arc<Counters>,
         gauges: Arc<Gauges>,
+        pulse: Arc<Pulse>,
     ) -> Self {
-        Self { name, status, counters, gauges }
+        Self { name, status, counters, gauges, pulse }
     }
 
     /// The route's name.
@@ -139,6 +179,21 @@ impl RouteHealth {
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<RouteStatus> {
         self.status.clone()
+    }
+
+    /// Whether the route's loop has not turned for this long, although it runs: it turns every few seconds also when
+    /// it is idle, when its calls to database and broker hang, and during an outage. Only the start, a take-over and
+    /// the end wait for the database in between; each such call ends within 20 s with the PostgreSQL store.
+    /// `false` before the run and after its end.
+    #[must_use]
+    pub fn is_stuck(&self, limit: Duration) -> bool {
+        !self.status.borrow().ended && self.pulse.since().is_some_and(|since| since > limit)
+    }
+
+    /// Turns of the route's loop so far: what a defect that spins shows in.
+    #[must_use]
+    pub fn turns(&self) -> u64 {
+        self.pulse.turns.load(Relaxed)
     }
 
     /// The gauges.

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use outbox_core::{Confirmed, ErrorKind, Outcome, PublishError, ReadBatch, StoreError, StoreErrorKind, SweepPage};
+use outbox_core::{
+    Confirmed, ErrorKind, Outcome, PublishError, ReadBatch, Receipt, StoreError, StoreErrorKind, SweepPage,
+};
 use tokio::time::Instant;
 
 use super::pending::Pending;
+use super::reporter::{Lines, StoreCall};
 use super::session::{End, NextRead, STORE_PAUSE, Session, after_linger, lease_end};
 use super::spill::Reread;
-use super::tasks::{Done, Purpose};
+use super::tasks::{Done, Purpose, topic_of};
+use super::write_backs::one_each;
 use crate::health::{Counters, DestinationState, Gauges};
 
 impl Session<'_> {
@@ -28,26 +32,26 @@ impl Session<'_> {
             Done::Probed(result) => self.on_probed(result, now),
             Done::Refreshed { asked, result } => {
                 self.refreshing = false;
-                match result {
+                match result.and_then(|states| one_each(states, asked.len())) {
                     Ok(states) => {
-                        self.parts.reporter.store_works();
+                        self.parts.reporter.store_works(StoreCall::Refresh);
                         for (asked, state) in asked.iter().zip(states) {
                             self.on_refreshed(asked, state, now);
                         }
                     }
-                    Err(error) => self.store_failed(&error, now),
+                    Err(error) => self.store_failed(StoreCall::Refresh, &error, now),
                 }
             }
             Done::Renewed { sent, result } => {
                 self.renewing = false;
                 match result {
                     Ok(true) => {
-                        self.parts.reporter.store_works();
+                        self.parts.reporter.store_works(StoreCall::Renew);
                         self.lease_end = lease_end(sent, self.parts.config.lease);
                     }
                     Ok(false) => self.lost(),
                     Err(error) => {
-                        self.parts.reporter.store_failed(&error);
+                        self.parts.reporter.store_failed(StoreCall::Renew, &error);
                         self.next_renewal = now + STORE_PAUSE;
                     }
                 }
@@ -55,8 +59,8 @@ impl Session<'_> {
         }
     }
 
-    pub(super) fn store_failed(&mut self, error: &StoreError, now: Instant) {
-        self.parts.reporter.store_failed(error);
+    pub(super) fn store_failed(&mut self, call: StoreCall, error: &StoreError, now: Instant) {
+        self.parts.reporter.store_failed(call, error);
         // Between a quarter and half a second, so that many relays do not knock in step.
         self.store_pause = now + STORE_PAUSE + STORE_PAUSE.mul_f64(fastrand::f64());
     }
@@ -69,18 +73,22 @@ impl Session<'_> {
     }
 
     fn on_read(&mut self, reread: Option<Reread>, result: Result<ReadBatch, StoreError>, now: Instant) {
-        let counters = &self.parts.reporter.counters;
-        Counters::add(&counters.reads, 1);
+        Counters::add(&self.parts.reporter.counters.reads, 1);
+        let call = if reread.is_some() { StoreCall::Reread } else { StoreCall::Read };
         match result {
             Ok(batch) => {
-                Counters::add(&counters.late_look_back, batch.late);
-                self.parts.reporter.store_works();
+                Counters::add(&self.parts.reporter.counters.late_look_back, batch.late);
+                self.parts.reporter.store_works(call);
                 let found = batch.events.len();
                 if let Some(reread) = reread {
                     self.order.end_reread(&reread, batch.covered_through, batch.events, now);
                     return;
                 }
                 self.order.admit(batch.events, now);
+                if self.order.spilled_keys() == 0 {
+                    // Nothing is left that a failed read could have been about.
+                    self.parts.reporter.store_works(StoreCall::Reread);
+                }
                 self.next_read = match (batch.complete, found) {
                     (false, _) => NextRead::At(now),
                     (true, 0) => NextRead::OnWakeup,
@@ -94,7 +102,7 @@ impl Session<'_> {
                 if error.kind() == StoreErrorKind::Restarted {
                     self.end.get_or_insert(End::Restarted);
                 } else {
-                    self.store_failed(&error, now);
+                    self.store_failed(call, &error, now);
                 }
             }
         }
@@ -103,11 +111,18 @@ impl Session<'_> {
     fn on_swept(&mut self, after: i64, result: Result<SweepPage, StoreError>, now: Instant) {
         match result {
             Ok(page) => {
+                self.parts.reporter.store_works(StoreCall::Sweep);
                 for (id, key) in page.unknown {
                     if self.order.found_by_sweep(id, key) {
                         Counters::add(&self.parts.reporter.counters.late_full_sweep, 1);
-                        let route = &self.parts.config.name;
-                        tracing::error!(route, id, "only the full sweep found this event: please report this defect");
+                        if self.parts.reporter.may_log(Lines::Sweep, now) {
+                            let route = &self.parts.config.name;
+                            tracing::error!(
+                                route,
+                                id,
+                                "only the full sweep found this event: please report this defect"
+                            );
+                        }
                     }
                 }
                 self.sweep_from = page.next;
@@ -122,7 +137,7 @@ impl Session<'_> {
             }
             Err(error) => {
                 self.sweep_from = (after > 0).then_some(after);
-                self.store_failed(&error, now);
+                self.store_failed(StoreCall::Sweep, &error, now);
             }
         }
     }
@@ -138,7 +153,7 @@ impl Session<'_> {
         let mut keys = BTreeSet::new();
         match outcomes {
             Ok(outcomes) => {
-                let mut throttled = false;
+                let (mut throttled, mut blamed, mut confirmed) = (false, false, Vec::new());
                 // A publisher that keeps order goes by the aggregate, also when the route does not.
                 let in_order = self.parts.publisher.capabilities().keeps_order_in_batch;
                 let followers =
@@ -151,15 +166,23 @@ impl Session<'_> {
                         continue;
                     }
                     throttled |= matches!(&outcome, Err(error) if error.kind() == ErrorKind::Throttled);
-                    self.on_outcome(pending, purpose, outcome, now);
+                    match outcome {
+                        Ok(receipt) => confirmed.push((pending, receipt)),
+                        Err(error) => blamed |= self.on_error(pending, purpose, &error, now),
+                    }
+                }
+                for (pending, receipt) in confirmed {
+                    self.on_confirmed(&pending, receipt, !blamed, now);
                 }
                 if throttled {
                     self.window.throttled();
                 }
             }
             Err(panic) => {
-                let route = &self.parts.config.name;
-                tracing::error!(route, events = batch.len(), panic, "the publisher panicked");
+                if self.parts.reporter.may_log(Lines::Panics, now) {
+                    let route = &self.parts.config.name;
+                    tracing::error!(route, events = batch.len(), panic, "the publisher panicked");
+                }
                 let alone = batch.len() == 1;
                 for mut pending in batch.into_iter().rev() {
                     keys.insert(pending.key);
@@ -189,54 +212,89 @@ impl Session<'_> {
         }
     }
 
-    fn on_outcome(&mut self, mut pending: Pending, purpose: &Purpose, outcome: Outcome, now: Instant) {
-        let error = match outcome {
-            Ok(receipt) => {
-                let counters = &self.parts.reporter.counters;
-                Counters::add(&counters.published, 1);
-                Counters::add(&counters.duplicates_reported, usize::from(receipt.duplicate));
-                self.destination_confirmed(&pending, now);
-                self.order.finish(pending.key, pending.store_key);
-                self.confirmed.push((pending.confirmed(), pending.bytes));
-                return;
+    /// `clean`: no other answer of its batch blames the destination.
+    fn on_confirmed(&mut self, pending: &Pending, receipt: Receipt, clean: bool, now: Instant) {
+        let counters = &self.parts.reporter.counters;
+        Counters::add(&counters.published, 1);
+        Counters::add(&counters.duplicates_reported, usize::from(receipt.duplicate));
+        if clean {
+            self.parts.destination.confirmed(now);
+        }
+        self.window.confirmed();
+        self.topic_confirmed(pending, now);
+        self.order.finish(pending.key, pending.store_key);
+        self.confirmed.push((pending.confirmed(), pending.bytes));
+    }
+
+    fn topic_confirmed(&mut self, pending: &Pending, now: Instant) {
+        if self.topics.is_empty() {
+            return;
+        }
+        // Over a panic nothing is known about the topic: its own probes go on.
+        let Ok(topic) = topic_of(self.parts.publisher.as_ref(), &pending.envelope) else { return };
+        if self.topics.resume(&topic) {
+            if self.parts.reporter.may_log(Lines::Topics, now) {
+                tracing::info!(route = self.parts.config.name, topic = %topic, "the topic works again");
             }
-            Err(error) => error,
-        };
-        match error.kind() {
-            ErrorKind::Rejected => self.give_up(pending, error.kind().as_str(), &error.report()),
-            ErrorKind::Failed => self.charge(pending, &error),
-            ErrorKind::Misconfigured if let Some(topic) = self.topic_to_pause(&pending, &error) => {
-                if self.topics.pause(topic, &error.report(), now, fastrand::f64()) {
-                    let route = &self.parts.config.name;
-                    tracing::warn!(route, topic, error = %error.report(), "the topic is paused until it is mended");
-                }
-                self.send_again(pending);
-            }
-            ErrorKind::Unconfirmed => {
-                pending.cuts = pending.cuts.saturating_add(1);
-                self.destination_failed(&error, now);
-                if *purpose == Purpose::Suspect {
-                    self.window.leave(pending.bytes);
-                    if let Some(earlier) = self.suspects.accuse(pending) {
-                        self.order.give_back(earlier);
-                    }
-                } else {
-                    self.send_again(pending);
-                }
-            }
-            // Unavailable, Throttled, Misconfigured as a whole, and kinds that are not known here yet.
-            _ => {
-                self.destination_failed(&error, now);
-                self.send_again(pending);
-            }
+            self.order.unpark(&topic, now);
         }
     }
 
-    /// The topic that an error pauses. One that is not the event's own would hold nothing back: the event would come
-    /// again at once, so the destination as a whole is paused.
-    fn topic_to_pause<'e>(&self, pending: &Pending, error: &'e PublishError) -> Option<&'e str> {
-        let own = self.parts.publisher.topic(&pending.envelope);
-        error.topic().filter(|topic| *topic == own && self.topics.has_room_for(topic))
+    /// Returns whether the error blames the destination as a whole.
+    fn on_error(&mut self, mut pending: Pending, purpose: &Purpose, error: &PublishError, now: Instant) -> bool {
+        match error.kind() {
+            ErrorKind::Rejected => self.give_up(pending, error.kind().as_str(), &error.report()),
+            ErrorKind::Failed => self.charge(pending, error),
+            ErrorKind::Misconfigured => return self.misconfigured(pending, error, now),
+            ErrorKind::Unconfirmed if *purpose == Purpose::Suspect => {
+                pending.cuts = pending.cuts.saturating_add(1);
+                self.parts.destination.doubted(now, fastrand::f64());
+                self.window.leave(pending.bytes);
+                if let Some(earlier) = self.suspects.accuse(pending) {
+                    self.order.give_back(earlier);
+                }
+            }
+            kind => {
+                // Unavailable, Throttled, a lost answer, and kinds that are not known here yet.
+                if kind == ErrorKind::Unconfirmed {
+                    pending.cuts = pending.cuts.saturating_add(1);
+                }
+                self.parts.destination.failed(error, now, fastrand::f64());
+                self.send_again(pending);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Pauses the topic that is at fault. One that is not the event's own would hold nothing back: the event would
+    /// come again at once, so the destination as a whole is paused.
+    fn misconfigured(&mut self, mut pending: Pending, error: &PublishError, now: Instant) -> bool {
+        let at_fault = error.topic().filter(|topic| self.topics.has_room_for(topic));
+        let own = at_fault.map(|_| topic_of(self.parts.publisher.as_ref(), &pending.envelope)).transpose();
+        match (at_fault, own) {
+            (_, Err(panic)) => {
+                pending.solo = true;
+                let error = PublishError::new(ErrorKind::Failed, format!("the publisher panicked: {panic}"));
+                self.charge(pending, &error);
+                false
+            }
+            (Some(topic), Ok(Some(own))) if *topic == *own => {
+                let report = error.report();
+                let paused = self.topics.pause(topic, &report, now, fastrand::f64());
+                if paused && self.parts.reporter.may_log(Lines::Topics, now) {
+                    let route = &self.parts.config.name;
+                    tracing::warn!(route, topic, error = report, "the topic is paused until it is mended");
+                }
+                self.send_again(pending);
+                false
+            }
+            _ => {
+                self.parts.destination.failed(error, now, fastrand::f64());
+                self.send_again(pending);
+                true
+            }
+        }
     }
 
     fn send_again(&mut self, pending: Pending) {
@@ -244,59 +302,21 @@ impl Session<'_> {
         self.order.give_back(pending);
     }
 
-    fn destination_confirmed(&mut self, pending: &Pending, now: Instant) {
-        let destination = &mut *self.parts.destination;
-        destination.breaker.confirmed();
-        destination.known = true;
-        if destination.breaker.is_closed() && destination.error.take().is_some() {
-            destination.log.works(now);
-        }
-        self.window.confirmed();
-        if !self.topics.is_empty() {
-            let topic = self.parts.publisher.topic(&pending.envelope);
-            if self.topics.resume(&topic) {
-                tracing::info!(route = self.parts.config.name, topic = %topic, "the topic works again");
-                self.order.unpark(&topic, now);
-            }
-        }
-    }
-
-    fn destination_failed(&mut self, error: &PublishError, now: Instant) {
-        let destination = &mut *self.parts.destination;
-        if destination.breaker.is_closed() {
-            destination.log.failed(now, error.kind().as_str(), &error.report());
-            destination.error = Some(error.clone());
-        }
-        destination.known = true;
-        destination.breaker.trip(now, fastrand::f64());
-    }
-
     fn on_probed(&mut self, result: Result<(), PublishError>, now: Instant) {
-        let destination = &mut *self.parts.destination;
         let accused = self.suspects.take_accused();
-        destination.known = true;
-        match result {
-            Ok(()) => {
-                destination.breaker.probe_succeeded();
-                destination.error = None;
-                destination.log.works(now);
-                if let Some(pending) = accused {
-                    // It was alone and the broker is well: it is the event.
-                    self.window.enter(pending.bytes);
-                    let detail = "sent alone, its answer was lost while the broker answered a probe";
-                    self.charge(pending, &PublishError::new(ErrorKind::Unconfirmed, detail));
-                }
-            }
-            Err(error) => {
-                destination.log.failed(now, error.kind().as_str(), &error.report());
-                destination.breaker.probe_failed(now, fastrand::f64());
-                destination.error = Some(error);
-                if let Some(pending) = accused {
-                    let key = pending.key;
-                    self.order.give_back(pending);
-                    self.order.evaluate(key, now);
-                }
-            }
+        let well = result.is_ok();
+        self.parts.destination.probed(result, now, fastrand::f64());
+        let Some(pending) = accused else { return };
+        if well {
+            // It was alone and the broker is well: it is the event.
+            self.parts.destination.cleared(now);
+            self.window.enter(pending.bytes);
+            let detail = "sent alone, its answer was lost while the broker answered a probe";
+            self.charge(pending, &PublishError::new(ErrorKind::Unconfirmed, detail));
+        } else {
+            let key = pending.key;
+            self.order.give_back(pending);
+            self.order.evaluate(key, now);
         }
     }
 
@@ -304,7 +324,7 @@ impl Session<'_> {
         self.settling = false;
         match result {
             Ok(()) => {
-                self.parts.reporter.store_works();
+                self.parts.reporter.store_works(StoreCall::Settle);
                 for (event, bytes) in confirmed {
                     self.window.leave(bytes);
                     self.forget.push(event.id);
@@ -312,18 +332,23 @@ impl Session<'_> {
             }
             Err(error) => {
                 self.confirmed.extend(confirmed);
-                self.store_failed(&error, now);
+                self.store_failed(StoreCall::Settle, &error, now);
             }
         }
     }
 
     /// Tells the status as it is now.
-    pub(super) fn report(&self) {
+    pub(super) fn report(&mut self, now: Instant) {
+        self.parts.reporter.turn(now);
+        if self.holds_nothing() {
+            // The events that met with an outage are gone: no confirm can end it any more.
+            self.parts.destination.cleared(now);
+        }
         let destination = &*self.parts.destination;
-        let state = match (&destination.error, self.topics.summary()) {
+        let state = match (destination.error(), self.topics.summary()) {
             (Some(error), _) => DestinationState::Paused(error.report()),
             (None, Some((count, reason))) => DestinationState::TopicsPaused(count, reason),
-            (None, None) if destination.known => DestinationState::Up,
+            (None, None) if destination.is_known() => DestinationState::Up,
             (None, None) => DestinationState::Unknown,
         };
         self.parts.reporter.destination(state);
@@ -331,6 +356,12 @@ impl Session<'_> {
         Gauges::set(&gauges.in_flight, self.window.events());
         Gauges::set(&gauges.waiting, self.order.stuck().events);
         Gauges::set(&gauges.spilled_aggregates, self.order.spilled_keys());
+        Gauges::set(&gauges.refused_write_backs, self.changes.refused());
+    }
+
+    fn holds_nothing(&self) -> bool {
+        let queued = self.order.active().events + self.order.stuck().events + self.order.spilled_keys();
+        queued == 0 && self.window.events() == 0
     }
 }
 

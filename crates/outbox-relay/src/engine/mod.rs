@@ -5,6 +5,8 @@
 
 mod answers;
 mod breaker;
+mod destination;
+mod log_limit;
 mod order;
 mod outage_log;
 mod pending;
@@ -18,17 +20,17 @@ mod tasks;
 mod topics;
 mod window;
 mod write_backs;
+mod write_queue;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::{Ownership, PublishError, Publisher, Store, StoreErrorKind, Wakeup};
+use outbox_core::{Ownership, Publisher, Store, StoreErrorKind, Wakeup};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::breaker::Breaker;
-use self::outage_log::OutageLog;
-use self::reporter::Reporter;
+use self::destination::Destination;
+use self::reporter::{Reporter, StoreCall};
 use self::session::{End, Parts, STORE_PAUSE, Session};
 use crate::{ConfigError, PollWakeup, RouteConfig, RouteHealth};
 
@@ -54,17 +56,6 @@ pub struct Route {
 pub struct RunError {
     route: String,
     reason: String,
-}
-
-/// What is known about the destination; it outlives an ownership.
-#[derive(Debug)]
-struct Destination {
-    breaker: Breaker,
-    log: OutageLog,
-    /// Why it is paused as a whole.
-    error: Option<PublishError>,
-    /// Whether a probe or an event has been answered.
-    known: bool,
 }
 
 impl Route {
@@ -93,8 +84,9 @@ impl Route {
     /// A handle on the route's status and counters.
     #[must_use]
     pub fn health(&self) -> RouteHealth {
-        let (counters, gauges) = (Arc::clone(&self.reporter.counters), Arc::clone(&self.reporter.gauges));
-        RouteHealth::new(self.config.name.clone(), self.reporter.subscribe(), counters, gauges)
+        let Reporter { counters, gauges, pulse, .. } = &self.reporter;
+        let (counters, gauges, pulse) = (Arc::clone(counters), Arc::clone(gauges), Arc::clone(pulse));
+        RouteHealth::new(self.config.name.clone(), self.reporter.subscribe(), counters, gauges, pulse)
     }
 
     /// Runs until `shutdown` is cancelled: then it stops claiming, waits up to `shutdown_grace` for the broker's
@@ -110,16 +102,14 @@ impl Route {
     /// run, which waits for the end of the lease.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), RunError> {
         let config = self.config.clone();
-        let mut destination = Destination {
-            breaker: Breaker::new(config.probe_max),
-            log: OutageLog::new("the destination", &config.name),
-            error: None,
-            known: false,
-        };
-        destination.breaker.probe_first(Instant::now());
+        let mut destination = Destination::new(&config, &self.reporter.counters, Instant::now());
         let mut owned: Option<(Ownership, Instant)> = None;
         let result = loop {
+            self.reporter.turn(Instant::now());
             if shutdown.is_cancelled() {
+                if let Some((ownership, _)) = owned {
+                    self.release(&ownership).await;
+                }
                 break Ok(());
             }
             let (ownership, acquired) = match owned.take() {
@@ -132,12 +122,13 @@ impl Route {
             let lane = match self.store.open_lane(&ownership).await {
                 Ok(lane) => lane,
                 Err(error) => {
-                    self.reporter.store_failed(&error);
+                    self.reporter.store_failed(StoreCall::Own, &error);
                     owned = Some((ownership, acquired));
                     pause(STORE_PAUSE, &shutdown).await;
                     continue;
                 }
             };
+            self.reporter.store_works(StoreCall::Own);
             self.reporter.owner(true);
             tracing::info!(route = config.name, "this relay owns the route");
             let parts = Parts {
@@ -175,6 +166,7 @@ impl Route {
         let mut told = false;
         loop {
             let asked = Instant::now();
+            self.reporter.turn(asked);
             let mut acquiring = self.store.acquire(&self.config.name, self.config.lease);
             let acquired = tokio::select! {
                 acquired = &mut acquiring => acquired,
@@ -188,17 +180,17 @@ impl Route {
             };
             match acquired {
                 Ok(Some(ownership)) => {
-                    self.reporter.store_works();
+                    self.reporter.store_answers();
                     return Some((ownership, asked));
                 }
                 Ok(None) => {
-                    self.reporter.store_works();
+                    self.reporter.store_answers();
                     if !told {
                         tracing::info!(route = self.config.name, "another relay owns the route; waiting to take over");
                         told = true;
                     }
                 }
-                Err(error) => self.reporter.store_failed(&error),
+                Err(error) => self.reporter.store_failed(StoreCall::Own, &error),
             }
             let spread = (self.config.lease / 10).min(MAX_ACQUIRE_PAUSE).mul_f64(0.5 + 0.5 * fastrand::f64());
             pause(spread, shutdown).await;
@@ -208,15 +200,16 @@ impl Route {
         }
     }
 
-    /// After a restart of the database: is the route still ours? Renewing tells.
+    /// After a restart of the database: is the route still ours? Renewing tells. Asked to stop, it gives the route back.
     async fn confirm(&mut self, ownership: &Ownership, shutdown: &CancellationToken) -> Option<(Ownership, Instant)> {
         while !shutdown.is_cancelled() {
             let asked = Instant::now();
+            self.reporter.turn(asked);
             match self.store.renew(ownership).await {
                 Ok(true) => return Some((ownership.clone(), asked)),
                 Ok(false) => return None,
                 Err(error) => {
-                    self.reporter.store_failed(&error);
+                    self.reporter.store_failed(StoreCall::Own, &error);
                     if error.kind() != StoreErrorKind::Unavailable {
                         return None;
                     }
@@ -224,6 +217,7 @@ impl Route {
                 }
             }
         }
+        self.release(ownership).await;
         None
     }
 

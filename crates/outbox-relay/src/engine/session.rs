@@ -9,14 +9,16 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::RunError;
+use super::destination::Destination;
 use super::order::Order;
 use super::reporter::Reporter;
 use super::retry::RetryPolicy;
 use super::suspects::Suspects;
-use super::tasks::{self, Change, Done};
+use super::tasks::{self, Done};
 use super::topics::Topics;
 use super::window::Window;
-use super::{Destination, RunError};
+use super::write_queue::WriteQueue;
 use crate::RouteConfig;
 
 /// After a read that found something the next one follows this much later, so that a steady trickle is read in small
@@ -28,6 +30,9 @@ pub(super) const REFRESH: Duration = Duration::from_secs(1);
 
 /// Between two tries of a store's call that failed.
 pub(super) const STORE_PAUSE: Duration = Duration::from_millis(250);
+
+/// The loop turns at least this often, so that one that is stuck can be told from one that is idle.
+pub(super) const BEAT: Duration = Duration::from_secs(2);
 
 /// Why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,8 +87,7 @@ pub(super) struct Session<'a> {
     pub(super) publishing: usize,
     pub(super) confirmed: Vec<(Confirmed, usize)>,
     pub(super) settling: bool,
-    pub(super) changes: Vec<Change>,
-    pub(super) writing_back: bool,
+    pub(super) changes: WriteQueue,
     /// No store call but a renewal is made before: the last one failed.
     pub(super) store_pause: Instant,
     pub(super) next_refresh: Instant,
@@ -101,7 +105,7 @@ impl<'a> Session<'a> {
     pub(super) fn new(parts: Parts<'a>, ownership: Ownership, lane: Box<dyn Lane>, acquired: Instant) -> Self {
         let config = parts.config;
         let now = Instant::now();
-        parts.destination.breaker.probe_lost(now);
+        parts.destination.session_begins(now);
         Self {
             ownership: Arc::new(ownership),
             policy: RetryPolicy::new(config),
@@ -122,8 +126,7 @@ impl<'a> Session<'a> {
             publishing: 0,
             confirmed: Vec::new(),
             settling: false,
-            changes: Vec::new(),
-            writing_back: false,
+            changes: WriteQueue::new(),
             store_pause: now,
             next_refresh: now + REFRESH,
             refresh_skip: 0,
@@ -151,8 +154,9 @@ impl<'a> Session<'a> {
             {
                 return Ok(end);
             }
-            self.report();
-            let due = self.next_due(now).into_iter().chain(grace_ends).min();
+            self.report(now);
+            let beat = now + BEAT;
+            let due = self.next_due(now).into_iter().chain(grace_ends).fold(beat, Instant::min);
             let wakeup_wanted = self.end.is_none() && self.next_read == NextRead::OnWakeup;
             tokio::select! {
                 Some(done) = self.work.join_next() => match done {
@@ -160,7 +164,7 @@ impl<'a> Session<'a> {
                     Err(error) => return Err(self.died(error)),
                 },
                 () = self.parts.wakeup.wait(), if wakeup_wanted => self.next_read = NextRead::At(Instant::now()),
-                () = sleep_until(due) => {}
+                () = tokio::time::sleep_until(due) => {}
                 () = shutdown.cancelled(), if grace_ends.is_none() => {}
             }
             // Results that are there already are taken in together: one statement then settles them all.
@@ -182,18 +186,14 @@ impl<'a> Session<'a> {
     }
 
     fn is_drained(&self) -> bool {
-        self.publishing == 0
-            && self.confirmed.is_empty()
-            && !self.settling
-            && self.changes.is_empty()
-            && !self.writing_back
+        self.publishing == 0 && self.confirmed.is_empty() && !self.settling && self.changes.is_drained()
     }
 
     fn start_work(&mut self, now: Instant) {
         self.start_renewal(now);
         if now >= self.store_pause {
             self.start_settle();
-            self.start_write_back();
+            self.start_write_back(now);
         }
         if self.end.is_some() {
             return;
@@ -211,6 +211,7 @@ impl<'a> Session<'a> {
     /// and did not start waits for a result.
     fn next_due(&self, now: Instant) -> Option<Instant> {
         let mut due = vec![self.store_pause, self.next_renewal];
+        due.extend(self.changes.next_due());
         if self.end.is_none() {
             due.extend([self.next_sweep, self.next_refresh]);
             due.extend(self.parts.destination.breaker.probe_due());
@@ -234,11 +235,4 @@ pub(super) fn lease_end(sent: Instant, lease: Duration) -> Instant {
 /// When the next read follows one that found something.
 pub(super) fn after_linger(now: Instant) -> NextRead {
     NextRead::At(now + LINGER)
-}
-
-async fn sleep_until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
-    }
 }

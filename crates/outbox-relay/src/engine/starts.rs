@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::order::{EVENTS_PER_KEY, Room};
 use super::pending::Pending;
+use super::reporter::StoreCall;
 use super::session::{End, NextRead, REFRESH, Session};
 use super::tasks::{self, Purpose};
 use crate::health::Counters;
@@ -17,9 +18,6 @@ const MAX_PUBLISHES: usize = 16;
 
 /// Confirmed events in one DELETE: larger statements gain nothing and hold locks longer.
 const MAX_SETTLE: usize = 5_000;
-
-/// Write-backs in one statement; each may carry 4 KiB of error text.
-const MAX_WRITE_BACKS: usize = 500;
 
 /// Waiting events compared at once.
 const MAX_REFRESH: usize = 1_000;
@@ -47,13 +45,8 @@ impl Session<'_> {
         self.work.spawn(tasks::settle(Arc::clone(self.parts.store), confirmed));
     }
 
-    pub(super) fn start_write_back(&mut self) {
-        if self.writing_back || self.changes.is_empty() {
-            return;
-        }
-        self.writing_back = true;
-        let rest = self.changes.split_off(self.changes.len().min(MAX_WRITE_BACKS));
-        let changes = std::mem::replace(&mut self.changes, rest);
+    pub(super) fn start_write_back(&mut self, now: Instant) {
+        let Some(changes) = self.changes.begin(now) else { return };
         self.work.spawn(tasks::write_back(Arc::clone(self.parts.store), Arc::clone(&self.ownership), changes));
     }
 
@@ -119,7 +112,8 @@ impl Session<'_> {
             if topics.is_empty() || head.defect.is_some() {
                 return None;
             }
-            topics.paused(&publisher.topic(&head.envelope))
+            // An event over which `topic` panics goes on to `publish`, where a panic is charged to it.
+            tasks::topic_of(publisher.as_ref(), &head.envelope).ok().and_then(|topic| topics.paused(&topic))
         };
         self.order.take(room, now, paused)
     }
@@ -152,7 +146,10 @@ impl Session<'_> {
         }
         let asked = self.order.waiting(self.refresh_skip, MAX_REFRESH);
         self.refresh_skip += MAX_REFRESH;
-        if !asked.is_empty() {
+        if asked.is_empty() {
+            // Nothing is left of which a failed call could have told.
+            self.parts.reporter.store_works(StoreCall::Refresh);
+        } else {
             self.refreshing = true;
             self.work.spawn(tasks::refresh(Arc::clone(self.parts.store), asked));
         }

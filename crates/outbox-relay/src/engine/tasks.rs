@@ -1,6 +1,7 @@
 //! The work that runs beside the session's loop: each future brings back what it was given, with its result.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,8 @@ pub(super) enum Purpose {
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) write_back: WriteBack,
+    /// How often the database has refused it alone.
+    pub(super) refusals: u32,
     pub(super) pending: Pending,
 }
 
@@ -142,6 +145,11 @@ pub(super) async fn renew(store: Arc<dyn Store>, ownership: Arc<Ownership>) -> D
     let sent = Instant::now();
     let result = store.renew(&ownership).await;
     Done::Renewed { sent, result }
+}
+
+/// The topic of an event, or the text of the publisher's panic: it must not end the loop that asks.
+pub(super) fn topic_of<'a>(publisher: &'a dyn Publisher, event: &'a Envelope) -> Result<Cow<'a, str>, String> {
+    std::panic::catch_unwind(AssertUnwindSafe(|| publisher.topic(event))).map_err(|panic| panic_text(&*panic))
 }
 
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {

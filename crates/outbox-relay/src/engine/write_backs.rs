@@ -3,11 +3,14 @@
 
 use std::time::Duration;
 
-use outbox_core::{Change as RowChange, ErrorKind, PublishError, RetryState, StoreError, WriteBack, WriteBackStatus};
+use outbox_core::{
+    Change as RowChange, ErrorKind, PublishError, RetryState, StoreError, StoreErrorKind, WriteBack, WriteBackStatus,
+};
 use tokio::time::Instant;
 
 use super::order::Asked;
 use super::pending::Pending;
+use super::reporter::{Lines, StoreCall};
 use super::retry::Disposition;
 use super::session::Session;
 use super::tasks::Change;
@@ -32,13 +35,9 @@ impl Session<'_> {
                     pending.cuts = 0;
                 }
                 pending.not_before = Some(Instant::now() + delay);
-                self.log_event(
-                    &pending,
-                    error.kind().as_str(),
-                    &error.report(),
-                    "an attempt failed; it will be retried",
-                );
-                self.write(pending, error.kind().as_str(), error.report(), RowChange::Retry { delay });
+                let (kind, report) = (error.kind().as_str(), error.report());
+                self.log_event(&pending, kind, &report, "an attempt failed; it will be retried");
+                self.write(pending, kind, report, RowChange::Retry { delay });
             }
             Disposition::Dead { attempts } => {
                 pending.attempts = attempts;
@@ -62,7 +61,10 @@ impl Session<'_> {
         self.give_up(pending, KIND_DEFECT, &reason);
     }
 
-    fn log_event(&self, pending: &Pending, kind: &str, error: &str, message: &str) {
+    fn log_event(&mut self, pending: &Pending, kind: &str, error: &str, message: &str) {
+        if !self.parts.reporter.may_log(Lines::Events, Instant::now()) {
+            return;
+        }
         let envelope = &pending.envelope;
         tracing::warn!(
             route = self.parts.config.name,
@@ -88,28 +90,27 @@ impl Session<'_> {
             error,
             change,
         };
-        self.changes.push(Change { write_back, pending });
+        self.changes.push(Change { write_back, refusals: 0, pending });
     }
 
     pub(super) fn on_wrote_back(
         &mut self,
-        mut changes: Vec<Change>,
+        changes: Vec<Change>,
         result: Result<Vec<WriteBackStatus>, StoreError>,
         now: Instant,
     ) {
-        self.writing_back = false;
-        let statuses = match result {
+        let statuses = match result.and_then(|statuses| one_each(statuses, changes.len())) {
             Ok(statuses) => statuses,
+            Err(error) if error.kind() == StoreErrorKind::Failed => return self.refused(changes, &error, now),
             Err(error) => {
-                // In their old order, before what came meanwhile.
-                changes.append(&mut self.changes);
-                self.changes = changes;
-                self.store_failed(&error, now);
+                self.changes.failed(changes);
+                self.store_failed(StoreCall::WriteBack, &error, now);
                 return;
             }
         };
-        self.parts.reporter.store_works();
-        for (Change { write_back, pending }, status) in changes.into_iter().zip(statuses) {
+        self.changes.written();
+        self.parts.reporter.store_works(StoreCall::WriteBack);
+        for (Change { write_back, pending, .. }, status) in changes.into_iter().zip(statuses) {
             let (key, store_key) = (pending.key, pending.store_key);
             self.window.leave(pending.bytes);
             let dead = write_back.change == RowChange::Dead;
@@ -131,6 +132,29 @@ impl Session<'_> {
         }
     }
 
+    /// The database answers and refuses: no outage, but a row at fault.
+    fn refused(&mut self, changes: Vec<Change>, error: &StoreError, now: Instant) {
+        self.parts.reporter.store_works(StoreCall::WriteBack);
+        let Some(Change { write_back, pending, .. }) = self.changes.refuse(changes, now, fastrand::f64()) else {
+            return;
+        };
+        if self.parts.reporter.may_log(Lines::Refused, now) {
+            let envelope = &pending.envelope;
+            tracing::error!(
+                route = self.parts.config.name,
+                id = write_back.id,
+                event_id = %envelope.event_id,
+                event_type = envelope.event_type,
+                aggregate_type = envelope.aggregate_type,
+                aggregate_id = envelope.aggregate_id,
+                attempt = write_back.attempts,
+                kind = write_back.kind,
+                error = %error,
+                "the database refuses to store what became of this event; its aggregate waits, it is tried again"
+            );
+        }
+    }
+
     pub(super) fn on_refreshed(&mut self, asked: &Asked, state: RetryState, now: Instant) {
         if let Some(gone) = self.order.refresh(asked, state, now) {
             // Somebody deleted it. The write-back finds that out too and removes the retry row that was left behind.
@@ -138,4 +162,13 @@ impl Session<'_> {
             self.write(gone, KIND_GONE, String::new(), RowChange::Retry { delay: Duration::ZERO });
         }
     }
+}
+
+/// A store that answers for more or for fewer than it was asked about has answered for none.
+pub(super) fn one_each<T>(answers: Vec<T>, asked: usize) -> Result<Vec<T>, StoreError> {
+    if answers.len() == asked {
+        return Ok(answers);
+    }
+    let detail = format!("the store gave {} answers about {asked} events", answers.len());
+    Err(StoreError::new(StoreErrorKind::Failed, detail))
 }

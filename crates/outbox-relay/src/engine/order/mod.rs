@@ -27,9 +27,10 @@ pub(super) const EVENTS_PER_KEY: usize = 64;
 /// A spilled key is read again when it has at most this many left, so that it need not run dry.
 const HUNGRY_BELOW: usize = EVENTS_PER_KEY / 4;
 
-/// How long an evicted key of a paused topic stays out if nothing is heard of the topic: a safety net, since the key
-/// is read again when the topic works. Short, a long pause would read the whole backlog over and over.
-const PARK_GATE: Duration = Duration::from_secs(60);
+/// The longest time that an evicted key stays out before it is read again. For one that waits for a retry: an
+/// operator's change is seen by then. For one of a paused topic: a safety net, since it is read again when the topic
+/// works. Short, a long wait would read the whole backlog over and over.
+const EVICTED_GATE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
@@ -333,10 +334,11 @@ impl Order {
         }
         let Some(key) = self.keys.get(&turn) else { return };
         let until = match &key.place {
-            Place::Waiting(due) => *due,
+            // Not all the time until a retry: operators may make it due, or delete it.
+            Place::Waiting(due) => (*due).min(now + EVICTED_GATE),
             // One key of each paused topic stays, to probe with: at most as many as there are paused topics.
             Place::Parked(topic) if self.parked.get(topic).is_none_or(|turns| turns.len() <= 1) => return,
-            Place::Parked(_) => now + PARK_GATE,
+            Place::Parked(_) => now + EVICTED_GATE,
             // Suspects are at most one window; the others are not stuck.
             Place::Suspect | Place::Ready | Place::Out => return,
         };
