@@ -98,7 +98,7 @@ pub(crate) fn encode(
 fn short(what: &str, text: &str) -> Result<ShortString, PublishError> {
     ShortString::try_new(text).map_err(|_| {
         let shown: String = text.chars().take(40).collect();
-        rejected(format!("the {what} `{shown}…` has {} bytes, AMQP allows {MAX_SHORT_STRING_BYTES}", text.len()))
+        rejected(format!("the {what} `{shown}...` has {} bytes, AMQP allows {MAX_SHORT_STRING_BYTES}", text.len()))
     })
 }
 

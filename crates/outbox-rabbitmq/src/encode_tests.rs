@@ -102,11 +102,11 @@ fn what_can_never_pass_is_rejected_with_the_figures() {
         &|event| {
             event.headers.insert(long.clone(), "v".into());
         },
-        "the header name `nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn…` has 256 bytes, AMQP allows 255",
+        "the header name `nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...` has 256 bytes, AMQP allows 255",
     );
     check(
         &|event| event.payload = Payload::bytes(vec![1], long.clone()),
-        "the content type `nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn…` has 256 bytes, AMQP allows 255",
+        "the content type `nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...` has 256 bytes, AMQP allows 255",
     );
     check(&|event| event.aggregate_type = "#".repeat(90), "the topic has 277 bytes, the broker allows 255");
     for name in ["CC", "bcc"] {

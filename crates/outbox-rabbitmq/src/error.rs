@@ -83,8 +83,10 @@ pub(crate) fn classify(fault: Fault<'_>, stage: Stage, suspect: Option<Suspect<'
     };
     match fault {
         Fault::Returned => Verdict { kind: ErrorKind::Misconfigured, only_topic: true },
-        Fault::Nacked | Fault::Blocked => verdict(ErrorKind::Throttled),
-        Fault::TimedOut | Fault::Lost => verdict(unanswered),
+        Fault::Nacked => verdict(ErrorKind::Throttled),
+        // What was sent before the broker said so may have been taken: a missing answer tells nothing.
+        Fault::Blocked if stage != Stage::Sent => verdict(ErrorKind::Throttled),
+        Fault::TimedOut | Fault::Lost | Fault::Blocked => verdict(unanswered),
         // A login or virtual host that is refused: the destination is away until someone mends it.
         Fault::Closed(..) if stage == Stage::Opening => verdict(ErrorKind::Unavailable),
         Fault::Closed(NOT_FOUND, _) => verdict(ErrorKind::Misconfigured),
@@ -132,9 +134,9 @@ mod tests {
         };
         check(Returned, Sent, Misconfigured, true);
         check(Nacked, Sent, Throttled, false);
-        for stage in [Opening, Checking, Sent] {
-            check(Blocked, stage, Throttled, false);
-        }
+        check(Blocked, Opening, Throttled, false);
+        check(Blocked, Checking, Throttled, false);
+        check(Blocked, Sent, Unconfirmed, false);
         check(TimedOut, Opening, Unavailable, false);
         check(TimedOut, Checking, Unavailable, false);
         check(TimedOut, Sent, Unconfirmed, false);

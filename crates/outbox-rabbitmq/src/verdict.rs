@@ -180,7 +180,7 @@ impl Judge<'_> {
             return fault(message, Fault::Lost, stage, "the channel was closed before it was sent");
         }
         if self.end == End::Blocked {
-            let detail = "rabbitmq blocks connections that publish (memory or disk alarm)";
+            let detail = "sent, and no confirm came before rabbitmq blocked the connection (memory or disk alarm)";
             return fault(message, Fault::Blocked, stage, detail);
         }
         let waited = self.config.confirm_timeout;

@@ -70,8 +70,12 @@ async fn a_blocked_connection_throttles_at_once_and_goes_on_when_it_is_unblocked
     let check = publisher.check().await.unwrap_err();
     assert_eq!(check.kind(), ErrorKind::Throttled, "{}", check.report());
     assert!(begun.elapsed() < Duration::from_secs(5), "it must not wait for confirms: {:?}", begun.elapsed());
-    // A publisher that is new to the broker learns it by its first batch, long before its confirm_timeout.
+    // A publisher that is new to the broker learns it by its first batch, long before its confirm_timeout. Of that
+    // batch nobody knows whether the broker has read it.
     let newcomer = RabbitMqPublisher::connect(broker.config()).unwrap();
+    for outcome in publish(&newcomer, &events(100)).await {
+        assert_eq!(error(&outcome).kind(), ErrorKind::Unconfirmed, "{outcome:?}");
+    }
     for outcome in publish(&newcomer, &events(100)).await {
         assert_eq!(error(&outcome).kind(), ErrorKind::Throttled, "{outcome:?}");
     }
