@@ -16,7 +16,7 @@ pub(crate) fn encode_into(out: &mut Vec<u8>, data: &[u8]) {
 }
 
 /// Decodes; `None` when the text is not exactly what [`encode_into`] makes of some bytes.
-#[cfg(feature = "cli")]
+#[cfg(any(feature = "cli", test))]
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let text = text.as_bytes();
     if !text.len().is_multiple_of(4) {
@@ -49,7 +49,6 @@ mod tests {
             let mut out = Vec::new();
             encode_into(&mut out, data.as_bytes());
             assert_eq!(String::from_utf8(out).unwrap(), text);
-            #[cfg(feature = "cli")]
             assert_eq!(decode(text).unwrap(), data.as_bytes());
         };
         check("", "");
@@ -61,7 +60,6 @@ mod tests {
         check("foobar", "Zm9vYmFy");
     }
 
-    #[cfg(feature = "cli")]
     #[test]
     fn what_is_no_base64_is_refused() {
         for text in ["Z", "Zg=", "Zg==Zg==", "Zh==", "Z===", "====", "Zm9v\n", "Zm-v", "Zm 9"] {

@@ -1,6 +1,7 @@
 //! The publisher `stdout`: JSON lines, for development and for pipes.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -39,7 +40,8 @@ use crate::base64;
 /// A line that broke off is followed by a line break and later by its copy; readers skip what they can't parse.
 ///
 /// # Order
-/// Lines are written in the order of the slice and nothing after the first line that fails.
+/// Lines are written in the order of the slice and nothing after the first line that fails. After an event that is
+/// `Rejected`, those of the same aggregate in the same call are not begun (`Unavailable`).
 ///
 /// # Cancel safety
 /// Writing happens beside the runtime. When the future is dropped, a line that is being written may still appear,
@@ -131,10 +133,16 @@ impl Publisher for StdoutPublisher {
             Err(error) => return PublishReport::all_failed(events.len(), &error),
         };
         let mut lines = Vec::with_capacity(events.len());
+        let mut held_back = HashSet::new();
         for (index, event) in events.iter().enumerate() {
+            let aggregate = (event.aggregate_type.as_str(), event.aggregate_id.as_str());
             match encode(event) {
+                _ if held_back.contains(&aggregate) => report.set(index, Err(out_of_turn())),
                 Ok(line) => lines.push((index, line)),
-                Err(error) => report.set(index, Err(error)),
+                Err(error) => {
+                    held_back.insert(aggregate);
+                    report.set(index, Err(error));
+                }
             }
         }
         let indices: Vec<usize> = lines.iter().map(|(index, _)| *index).collect();
@@ -254,6 +262,11 @@ impl Out {
 
 fn stuck(timeout: Duration) -> PublishError {
     PublishError::new(ErrorKind::Unavailable, format!("the reader of the output did not read for {timeout:?}"))
+}
+
+/// For what comes after an event that can't be written: whether that one is given up or waits is not decided yet.
+fn out_of_turn() -> PublishError {
+    PublishError::new(ErrorKind::Unavailable, "not begun: an earlier event of its aggregate can't be written")
 }
 
 fn unconfirmed(cause: Option<&PublishError>) -> PublishError {

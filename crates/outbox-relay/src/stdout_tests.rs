@@ -126,11 +126,25 @@ async fn a_failed_flush_confirms_nothing() {
 async fn a_payload_that_is_no_json_is_rejected_alone() {
     let out = Scripted::default();
     let publisher = StdoutPublisher::to_writer(out.clone());
-    let bad = |text: &'static str| event("2", Payload::raw_json(text));
-    let report = publisher.publish(&[json("1"), bad("1,2"), bad(""), json("3")]).await;
+    let bad = |aggregate: &str, text: &'static str| event(aggregate, Payload::raw_json(text));
+    let report = publisher.publish(&[json("1"), bad("2", "1,2"), bad("4", ""), json("3")]).await;
     assert_eq!(kinds(report, 4), ["ok", "rejected", "rejected", "ok"]);
     assert_eq!(out.text().lines().count(), 2);
 }
+
+#[tokio::test]
+async fn nothing_of_an_aggregate_is_written_after_its_event_that_is_rejected() {
+    let out = Scripted::default();
+    let publisher = StdoutPublisher::to_writer(out.clone());
+    let bad = event("1", Payload::raw_json("1,2"));
+    let report = publisher.publish(&[json("1"), bad.clone(), json("1"), json("2"), bad, json("1")]).await;
+    assert_eq!(kinds(report, 6), ["ok", "rejected", "unavailable", "ok", "unavailable", "unavailable"]);
+    assert_eq!(out.text().lines().count(), 2);
+    assert_eq!(kinds(publisher.publish(&[json("1")]).await, 1), ["ok"], "decided meanwhile");
+}
+
+#[path = "stdout_contract_tests.rs"]
+mod contract;
 
 #[tokio::test]
 async fn after_close_nothing_is_written() {

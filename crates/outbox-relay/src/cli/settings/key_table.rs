@@ -25,8 +25,8 @@ pub(crate) const KEYS: &[Key] = &[
         DATABASE,
         "max_connections",
         Kind::Number,
-        Default::Is("4"),
-        "Most connections the process opens. Low: reads and settles wait for each other. High: connections that others need.",
+        Default::Is("5"),
+        "Most connections the process opens, 3 to 100; one of them is kept for the lease. Low: reads, settles and retries wait for each other. High: connections that others need.",
     ),
     key(
         DATABASE,

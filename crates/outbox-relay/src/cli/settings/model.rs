@@ -24,13 +24,16 @@ impl Reader<'_> {
     pub(super) fn build(&self, needs: Needs, problems: &mut Vec<Problem>) -> Option<Settings> {
         let route = self.route_config(problems);
         let broker = self.broker(needs.route, problems);
-        if let Some(Broker::RabbitMq(table)) = &broker
-            && table.confirm_timeout >= route.publish_timeout
-        {
+        if let Some(Broker::RabbitMq(table)) = &broker {
             // The engine would end each call before the publisher can say which of its events were confirmed.
-            let (ours, theirs) = (format_duration(table.confirm_timeout), format_duration(route.publish_timeout));
-            let problem = format!("must be shorter than publish_timeout ({theirs}), got {ours}");
-            problems.push(self.problem("route.rabbitmq.confirm_timeout", problem));
+            let patience = table.confirm_timeout.saturating_add(table.connect_timeout.saturating_mul(3));
+            if patience >= route.publish_timeout {
+                let (ours, theirs) = (format_duration(patience), format_duration(route.publish_timeout));
+                let problem = format!(
+                    "must, with three times connect_timeout, be shorter than publish_timeout ({theirs}), got {ours} in all"
+                );
+                problems.push(self.problem("route.rabbitmq.confirm_timeout", problem));
+            }
         }
         let database = self.database(needs.database, problems);
         Some(Settings {

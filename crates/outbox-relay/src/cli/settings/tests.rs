@@ -133,14 +133,26 @@ fn routes_and_brokers() {
 
 #[test]
 fn contradictions_between_keys_are_found() {
-    let table = "[route.rabbitmq]\nurl = 'amqp://x'\nexchange = ''\nconfirm_timeout = '30s'";
-    let found = problems(&VALID.replace("[route.stdout]", table), &[], &[]);
-    let text = "route.rabbitmq.confirm_timeout (outbox.toml:7): must be shorter than publish_timeout (30s), got 30s";
-    assert_eq!(found, [text]);
-    let found = problems(VALID, &[("OUTBOX__DATABASE__MAX_CONNECTIONS", "1")], &["database.schema=pg_x"]);
+    let table = "[route.rabbitmq]\nurl = 'amqp://x'\nexchange = ''\n";
+    let check = |keys: &str, in_all: Option<&str>| {
+        let found = problems(&VALID.replace("[route.stdout]", &format!("{table}{keys}")), &[], &[]);
+        let text = |in_all: &str| {
+            format!(
+                "must, with three times connect_timeout, be shorter than publish_timeout (30s), got {in_all} in all"
+            )
+        };
+        assert_eq!(found.len(), usize::from(in_all.is_some()), "{keys}: {found:?}");
+        assert!(found.iter().all(|found| found.ends_with(&text(in_all.unwrap_or_default()))), "{keys}: {found:?}");
+    };
+    check("", None);
+    check("confirm_timeout = '30s'", Some("45s"));
+    check("confirm_timeout = '15s'", Some("30s"));
+    check("confirm_timeout = '14s'", None);
+    check("connect_timeout = '6s'", Some("30s"));
+    let found = problems(VALID, &[("OUTBOX__DATABASE__MAX_CONNECTIONS", "2")], &["database.schema=pg_x"]);
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found[0].starts_with("database.schema (--set): the schema name must not be"), "{found:?}");
-    assert!(found[1].starts_with("database.max_connections (OUTBOX__DATABASE__MAX_CONNECTIONS): must be 2 to 100"));
+    assert!(found[1].starts_with("database.max_connections (OUTBOX__DATABASE__MAX_CONNECTIONS): must be 3 to 100"));
 }
 
 #[test]
