@@ -1,9 +1,9 @@
-//! Field report B67: relays whose clocks are wrong. Needs `libfaketime`; without it the test says so and proves
-//! nothing.
+//! Field report B67: relays whose clocks are wrong.
 
 use std::fs;
-use std::path::Path;
 use std::time::Instant;
+
+use outbox_testkit::services::{install, require_or_skip};
 
 use crate::database::Database;
 use crate::deadline::{seconds, until, within};
@@ -11,14 +11,10 @@ use crate::load::{self, Load};
 use crate::queue::{Queue, broker};
 use crate::relay::RelayConfig;
 
-const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_hours_off_changes_nothing() {
-    if !Path::new(LIBRARY).exists() {
-        println!("not tested: there is no {LIBRARY} (Debian: libfaketime)");
-        return;
-    }
+    let library = tokio::task::block_in_place(|| install::faketime(&|line| println!("{line}")));
+    let Some(library) = require_or_skip("faketime", library) else { return };
     let Some(url) = broker() else { return };
     for (offset, later) in [("+2h", "+2h"), ("-2h", "-2h"), ("+0", "-1h")] {
         let Some(db) = Database::shared("clocks").await else { return };
@@ -33,7 +29,7 @@ async fn a_clock_that_is_hours_off_changes_nothing() {
             let file = directory.path().join("offset");
             fs::write(&file, offset).unwrap();
             let fake = [
-                ("LD_PRELOAD", LIBRARY),
+                ("LD_PRELOAD", library.to_str().unwrap()),
                 ("FAKETIME_TIMESTAMP_FILE", file.to_str().unwrap()),
                 ("FAKETIME_NO_CACHE", "1"),
                 ("DONT_FAKE_MONOTONIC", "1"),

@@ -1,10 +1,11 @@
 //! `cargo xtask ci`: everything a change must pass, the cheapest first; it stops at the first failure.
 
+use std::process::Command;
 use std::time::Instant;
 
 use outbox_services::install::POSTGRES_MAJORS;
 
-use crate::cargo::{cargo, has_subcommand, must};
+use crate::cargo::{bin_dir, cargo, has_subcommand, must};
 use crate::{Outcome, demo, test, tidy};
 
 /// Features of `outbox-relay` that `--full` checks one by one; what each crate offers by default is checked always.
@@ -15,6 +16,13 @@ const OPTIONAL_TOOLS: [(&str, &str); 3] = [
     ("deny", "licences, bans and sources of dependencies"),
     ("hack", "every subset of features"),
     ("semver-checks", "accidental breaks of the public interface"),
+];
+
+/// What no step looks at, said at the end of `--full`.
+const NEVER_CHECKED: [&str; 3] = [
+    "that the oldest compiler named by `rust-version` builds it: the one that is installed is used",
+    "`cargo package` of each crate: nothing is published",
+    "security advisories: their database would have to be downloaded",
 ];
 
 /// The packages that people depend on: their default features are linted by themselves, for in the whole workspace
@@ -48,6 +56,9 @@ impl Steps {
         self.step("tests", || test::run(&words(if full { "--full" } else { "" })))?;
         self.step("demo on stdout", || demo::run_built(&words("--broker stdout --events 2000")))?;
         self.step("demo on RabbitMQ", || demo::run_built(&words("--broker rabbitmq --events 2000")))?;
+        self.step("a minute of chaos: the relay killed four times", || {
+            demo::run_built(&words("--broker rabbitmq --kill 4 --events 8000"))
+        })?;
         for major in [*POSTGRES_MAJORS.start(), *POSTGRES_MAJORS.end()] {
             // `cargo test`, which stands in for an absent nextest, has no filter by package within a workspace.
             let short = !full && has_subcommand("nextest");
@@ -68,6 +79,13 @@ impl Steps {
             self.step(&format!("clippy, outbox-relay with `{features}`"), || clippy(&arguments))?;
         }
         self.step("clippy, outbox-rabbitmq with `tls`", || clippy(&["-p", "outbox-rabbitmq", "--features", "tls"]))?;
+        self.step("demo with the relay made of the parts", || {
+            demo::run_built(&words("--broker rabbitmq --custom-relay --events 2000"))
+        })?;
+        // Not for its figures: that it runs, as the tests have built it.
+        self.step("benchmark, a smoke run", || {
+            must(Command::new(bin_dir().join("bench")).args(["--events", "20000", "--rounds", "1"]))
+        })?;
         if has_subcommand("deny") {
             self.step("dependencies", || must(&mut cargo(&["deny", "check", "licenses", "bans", "sources"])))?;
         }
@@ -81,6 +99,9 @@ impl Steps {
             } else if tool == "semver-checks" {
                 println!("not checked, for nothing is released yet: {adds}");
             }
+        }
+        for what in NEVER_CHECKED {
+            println!("not checked: {what}");
         }
         Ok(())
     }

@@ -117,12 +117,42 @@ pub fn rabbitmq(progress: &dyn Fn(&str)) -> Result<PathBuf> {
     if target.join("usr/lib/rabbitmq").is_dir() {
         return Ok(target);
     }
-    let failed = |error: ServiceError| {
+    let erlang = ERLANG_PACKAGES.map(|package| format!("erlang-{package}"));
+    let packages: Vec<&str> = std::iter::once("rabbitmq-server").chain(erlang.iter().map(String::as_str)).collect();
+    progress("RabbitMQ: downloading it and Erlang with apt-get (about 34 MB)");
+    debian(&packages, &target, |root| relocate_erlang(root, &target)).map_err(|error| {
         let advice = "install `rabbitmq-server`, or set OUTBOX_TEST_AMQP_URL to a running broker";
         ServiceError::new(format!("RabbitMQ could not be downloaded ({advice}): {error}"))
+    })?;
+    Ok(target)
+}
+
+/// The library that shows a process another time, for tests of wrong clocks: the system's, else downloaded with
+/// `apt-get`.
+///
+/// # Errors
+/// When there is none and `apt-get` or `dpkg` is missing or finds no package.
+pub fn faketime(progress: &dyn Fn(&str)) -> Result<PathBuf> {
+    let target = make_base_dir()?.join("faketime");
+    let library = |root: &Path| {
+        let found = |dir: fs::DirEntry| Some(dir.path().join("faketime/libfaketime.so.1")).filter(|path| path.is_file());
+        fs::read_dir(root.join("usr/lib")).ok()?.flatten().find_map(found)
     };
-    let work = fresh(&part_of(&target))?;
-    let packages = work.join("packages");
+    if let Some(found) = library(Path::new("/")).or_else(|| library(&target)) {
+        return Ok(found);
+    }
+    progress("libfaketime: downloading with apt-get");
+    debian(&["libfaketime"], &target, |_| Ok(())).map_err(|error| {
+        ServiceError::new(format!("libfaketime could not be downloaded (install the package `libfaketime`): {error}"))
+    })?;
+    library(&target)
+        .ok_or_else(|| ServiceError::new(format!("{} holds no libfaketime.so.1: package changed?", target.display())))
+}
+
+/// Downloads Debian packages with `apt-get` and unpacks them at `target`, after `prepare` has seen the tree.
+fn debian(packages: &[&str], target: &Path, prepare: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let work = fresh(&part_of(target))?;
+    let (downloads, root) = (work.join("packages"), work.join("root"));
     for dir in ["packages", "root", "lists/partial", "cache/archives/partial"] {
         let made = fs::create_dir_all(work.join(dir));
         made.map_err(|error| ServiceError::while_doing("can't make the download directory", error))?;
@@ -136,23 +166,17 @@ pub fn rabbitmq(progress: &dyn Fn(&str)) -> Result<PathBuf> {
     ];
     let apt = || {
         let mut command = Command::new("apt-get");
-        command.arg("-qq").args(options.iter().flat_map(|option| ["-o", option.as_str()])).current_dir(&packages);
+        command.arg("-qq").args(options.iter().flat_map(|option| ["-o", option.as_str()])).current_dir(&downloads);
         command
     };
-    progress("RabbitMQ: reading the package lists with apt-get");
-    run(apt().arg("update")).map_err(failed)?;
-    progress("RabbitMQ: downloading it and Erlang with apt-get (about 34 MB)");
-    let erlang = ERLANG_PACKAGES.map(|package| format!("erlang-{package}"));
-    run(apt().arg("download").arg("rabbitmq-server").args(erlang)).map_err(failed)?;
-    progress("RabbitMQ: unpacking");
-    let root = work.join("root");
-    for package in files(&packages, "deb")? {
-        run(Command::new("dpkg").arg("-x").arg(&package).arg(&root)).map_err(failed)?;
+    run(apt().arg("update"))?;
+    run(apt().arg("download").args(packages))?;
+    for package in files(&downloads, "deb")? {
+        run(Command::new("dpkg").arg("-x").arg(&package).arg(&root))?;
     }
-    relocate_erlang(&root, &target)?;
-    publish(&root, &target)?;
-    remove(&work)?;
-    Ok(target)
+    prepare(&root)?;
+    publish(&root, target)?;
+    remove(&work)
 }
 
 /// Erlang's start scripts hold the absolute path where Debian puts them; makes them hold `target`'s.
