@@ -221,7 +221,7 @@ fn limit(count: usize) -> i64 {
 
 /// What ended a page. Whether bytes did is told by the statement that counted them.
 fn end(rows: &[PgRow], max_events: usize) -> Result<End, sqlx::Error> {
-    let by_bytes = rows.last().map_or(Ok(false), |row| row.try_get("is_full"))?;
+    let by_bytes = rows.last().map_or(Ok(false), row::is_full)?;
     Ok(if by_bytes || rows.len() >= max_events { End::Limit } else { End::Nothing })
 }
 

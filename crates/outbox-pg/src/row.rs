@@ -16,24 +16,45 @@ const SECONDS_1970_TO_2000: u64 = 946_684_800;
 /// Longer waits mean that an operator wrote `infinity` or the like; the next refresh looks again long before.
 const MAX_DUE_IN: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// The columns of `read_forward.sql` and `read_keys.sql` by place: a name would be looked up anew in each row.
+mod column {
+    pub(super) const ID: usize = 0;
+    pub(super) const EVENT_ID: usize = 1;
+    pub(super) const AGGREGATE_TYPE: usize = 2;
+    pub(super) const AGGREGATE_ID: usize = 3;
+    pub(super) const EVENT_TYPE: usize = 4;
+    pub(super) const PAYLOAD: usize = 5;
+    pub(super) const PAYLOAD_BYTES: usize = 6;
+    pub(super) const CONTENT_TYPE: usize = 7;
+    pub(super) const HEADERS: usize = 8;
+    pub(super) const CREATED_AT: usize = 9;
+    pub(super) const BUCKET: usize = 10;
+    pub(super) const KEY: usize = 11;
+    pub(super) const ATTEMPTS: usize = 12;
+    pub(super) const DUE_IN: usize = 13;
+    pub(super) const IS_FULL: usize = 14;
+}
+
+/// Whether this row reaches the limit of bytes: rows after it, if any, were left out.
+pub(crate) fn is_full(row: &PgRow) -> Result<bool, sqlx::Error> {
+    row.try_get(column::IS_FULL)
+}
+
 /// Reads a row of `read_forward.sql` or `read_keys.sql`.
 pub(crate) fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
     let mut defects = Vec::new();
-    let mut text = |column: &'static str| -> Result<String, sqlx::Error> {
-        let bytes = raw(row, column)?.unwrap_or_default();
-        Ok(String::from_utf8(bytes).unwrap_or_else(|error| {
-            defects.push(format!("{column} is not valid UTF-8"));
+    let mut text = |place: usize, name: &str| -> Result<Option<String>, sqlx::Error> {
+        let Some(bytes) = raw(row, place)? else { return Ok(None) };
+        Ok(Some(String::from_utf8(bytes).unwrap_or_else(|error| {
+            defects.push(format!("{name} is not valid UTF-8"));
             String::from_utf8_lossy(error.as_bytes()).into_owned()
-        }))
+        })))
     };
-    let aggregate_type = text("aggregate_type")?;
-    let aggregate_id = text("aggregate_id")?;
-    let event_type = text("event_type")?;
-    let content_type = match raw(row, "content_type")? {
-        Some(_) => Some(text("content_type")?),
-        None => None,
-    };
-    let payload = match (raw(row, "payload")?, raw(row, "payload_bytes")?) {
+    let aggregate_type = text(column::AGGREGATE_TYPE, "aggregate_type")?.unwrap_or_default();
+    let aggregate_id = text(column::AGGREGATE_ID, "aggregate_id")?.unwrap_or_default();
+    let event_type = text(column::EVENT_TYPE, "event_type")?.unwrap_or_default();
+    let content_type = text(column::CONTENT_TYPE, "content_type")?;
+    let payload = match (raw(row, column::PAYLOAD)?, raw(row, column::PAYLOAD_BYTES)?) {
         (Some(json), None) => Payload::Json(json.into()),
         (None, Some(data)) => Payload::Bytes { data: data.into(), content_type },
         _ => {
@@ -41,7 +62,7 @@ pub(crate) fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
             Payload::Json(Bytes::new())
         }
     };
-    let headers = match raw(row, "headers")? {
+    let headers = match raw(row, column::HEADERS)? {
         None => BTreeMap::new(),
         // JSON null is what some drivers write for none.
         Some(json) => {
@@ -53,16 +74,16 @@ pub(crate) fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
             })
         }
     };
-    let created_at = timestamp(row, "created_at")?.unwrap_or_else(|| {
+    let created_at = timestamp(row, column::CREATED_AT)?.unwrap_or_else(|| {
         defects.push("created_at is not a finite time".to_owned());
         UNIX_EPOCH
     });
-    let bucket: i16 = row.try_get("bucket")?;
-    let key: i64 = row.try_get("key")?;
+    let bucket: i16 = row.try_get(column::BUCKET)?;
+    let key: i64 = row.try_get(column::KEY)?;
     Ok(Claimed {
         envelope: Envelope {
-            id: row.try_get("id")?,
-            event_id: EventId::from_uuid(row.try_get::<Uuid, _>("event_id")?),
+            id: row.try_get(column::ID)?,
+            event_id: EventId::from_uuid(row.try_get::<Uuid, _>(column::EVENT_ID)?),
             aggregate_type,
             aggregate_id,
             event_type,
@@ -72,15 +93,15 @@ pub(crate) fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
         },
         key: key.cast_unsigned(),
         bucket: u16::try_from(bucket).unwrap_or_default(), // 0..=63 by the column's own definition
-        retrying: retrying(row)?,
+        retrying: retrying(row, column::ATTEMPTS, column::DUE_IN)?,
         defect: (!defects.is_empty()).then(|| defects.join("; ")),
     })
 }
 
-/// The retry row beside an event, from the columns `attempts` and `due_in`.
-pub(crate) fn retrying(row: &PgRow) -> Result<Option<Retrying>, sqlx::Error> {
-    let attempts: Option<i32> = row.try_get("attempts")?;
-    let due_in: Option<f64> = row.try_get("due_in")?;
+/// The retry row beside an event, from the columns at these places.
+pub(crate) fn retrying(row: &PgRow, attempts: usize, due_in: usize) -> Result<Option<Retrying>, sqlx::Error> {
+    let attempts: Option<i32> = row.try_get(attempts)?;
+    let due_in: Option<f64> = row.try_get(due_in)?;
     let due_in = match due_in {
         Some(seconds) if seconds > 0.0 => Duration::try_from_secs_f64(seconds).unwrap_or(MAX_DUE_IN).min(MAX_DUE_IN),
         _ => Duration::ZERO,
@@ -89,7 +110,7 @@ pub(crate) fn retrying(row: &PgRow) -> Result<Option<Retrying>, sqlx::Error> {
 }
 
 /// A column's bytes as they are in the binary format: text and json are their own text, bytea its own bytes.
-fn raw(row: &PgRow, column: &str) -> Result<Option<Vec<u8>>, sqlx::Error> {
+fn raw(row: &PgRow, column: usize) -> Result<Option<Vec<u8>>, sqlx::Error> {
     let value = row.try_get_raw(column)?;
     if value.is_null() {
         return Ok(None);
@@ -99,7 +120,7 @@ fn raw(row: &PgRow, column: &str) -> Result<Option<Vec<u8>>, sqlx::Error> {
 
 /// A `timestamptz`: microseconds, the ends of the range standing for infinity. Date libraries panic on what this can
 /// hold, hence by hand.
-fn timestamp(row: &PgRow, column: &str) -> Result<Option<SystemTime>, sqlx::Error> {
+fn timestamp(row: &PgRow, column: usize) -> Result<Option<SystemTime>, sqlx::Error> {
     let bytes = raw(row, column)?.unwrap_or_default();
     Ok(<[u8; 8]>::try_from(bytes).ok().map(i64::from_be_bytes).and_then(system_time))
 }

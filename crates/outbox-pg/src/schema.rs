@@ -95,9 +95,12 @@ impl SchemaName {
 
     /// Puts the schema into a statement of `src/sql`.
     ///
-    /// One pass over a text of our own: what is put in is not looked at again, and values are bound, never put in.
+    /// One pass over a text of our own: what is put in is not looked at again, and values are bound, never put in. The
+    /// comment at the head stays here: it would travel with each call.
     pub(crate) fn sql(&self, template: &str) -> Arc<str> {
-        template.replace(PLACEHOLDER, &self.quoted).into()
+        let statement = template.find(|c: char| c != '\n').map_or("", |from| &template[from..]);
+        let head: usize = statement.split_inclusive('\n').take_while(|line| line.starts_with("--")).map(str::len).sum();
+        statement[head..].replace(PLACEHOLDER, &self.quoted).into()
     }
 }
 

@@ -261,7 +261,7 @@ pub(crate) async fn retry_states(
         let rows = session.connection().fetch_all(rows).await?;
         session.commit().await?;
         let state = |row| {
-            Ok(match (sqlx::postgres::PgRow::try_get(row, "there")?, row::retrying(row)?) {
+            Ok(match (sqlx::postgres::PgRow::try_get(row, 0)?, row::retrying(row, 1, 2)?) {
                 (false, _) => RetryState::Gone,
                 (true, None) => RetryState::Clear,
                 (true, Some(retrying)) => RetryState::Waiting(retrying),

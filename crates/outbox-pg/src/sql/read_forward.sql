@@ -1,6 +1,6 @@
 -- Called by: Lane::read, forward. $1 start (exclusive), $2 known ids above it, $3 most rows, $4 most bytes,
 -- $5 end (inclusive).
--- Index: events_pkey from $1 on, retries_pkey for each row. Locks: AccessShareLock.
+-- Index: events_pkey and retries_pkey from $1 on, merged. Locks: AccessShareLock.
 --
 -- `IS NOT TRUE` instead of NOT lets PostgreSQL 14 hash the array too. A stored value that is not compressed tells its
 -- length without being fetched; a compressed one must be unpacked to know it. `is_full`: this row reaches the limit of
@@ -25,6 +25,6 @@ SELECT e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type, e.paylo
                    AND (id = ANY ($2::bigint[])) IS NOT TRUE
                  ORDER BY id
                  LIMIT $3) AS page) AS e
-  LEFT JOIN {schema}.retries AS r ON r.id = e.id AND r.event_id = e.event_id
+  LEFT JOIN {schema}.retries AS r ON r.id = e.id AND r.event_id = e.event_id AND r.id > $1
  WHERE e.bytes_through - e.bytes < $4
  ORDER BY e.id

@@ -21,6 +21,6 @@ SELECT e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type, e.paylo
                    AND (id = ANY ($2::bigint[])) IS NOT TRUE
                  ORDER BY id
                  LIMIT $3) AS page) AS e
-  LEFT JOIN {schema}.retries AS r ON r.id = e.id AND r.event_id = e.event_id
+  LEFT JOIN {schema}.retries AS r ON r.id = e.id AND r.event_id = e.event_id AND r.id > $1
  WHERE e.bytes_through - e.bytes < $4
  ORDER BY e.id

@@ -73,7 +73,11 @@ async fn assert_plans(conn: &mut PgConnection, state: &str) {
         assert_by_index(&read, READS, state);
         let counts = read.split("actual rows=").skip(1).map(|node| node.split([' ', '.']).next().unwrap());
         let most = counts.map(|rows| rows.parse::<u32>().unwrap()).max();
-        assert!(most.is_some_and(|most| most <= 1000), "{state}: rows beyond the limit were looked at\n{read}");
+        // The retries are merged from the start on: those of the 2000 known events are passed by.
+        assert!(
+            most.is_some_and(|most| most <= if from == 0 { 3000 } else { 1000 }),
+            "{state}: rows beyond the limit were looked at\n{read}"
+        );
     }
     let keys = format!("0, {known}, 1000, 16777216, {high}, ARRAY[{key}], 100000");
     assert_by_index(&plan(conn, BEGIN, KEYS, &keys).await, READS, state);

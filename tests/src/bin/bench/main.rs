@@ -15,16 +15,19 @@ use serde_json::json;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-const HELP: &str = "usage: bench [--events N] [--rounds N]
+const HELP: &str = "usage: bench [--events N] [--rounds N] [--window N] [--batch-size N]
 
   --events N   backlog of each design (default 200000)
   --rounds N   rounds; the median counts (default 3)
+  --window N, --batch-size N   of the outbox's relay (default 2000 and 1000, as the relay's own)
 
 A server of its own with durable settings is started, unless OUTBOX_BENCH_PG_URL names one.";
 
 struct Settings {
     events: i64,
     rounds: usize,
+    window: usize,
+    batch_size: usize,
 }
 
 #[tokio::main]
@@ -47,7 +50,7 @@ async fn main() -> Outcome {
             let took = match *design {
                 "row_by_row" => baselines::row_by_row(&url, settings.events).await?,
                 "set_based" => baselines::set_based(&url, settings.events).await?,
-                _ => outbox::drain(&url, settings.events).await?,
+                _ => outbox::drain(&url, &settings).await?,
             };
             let rate = rate(settings.events, took);
             eprintln!("round {round}: {design}: {rate:.0} events/s");
@@ -58,6 +61,8 @@ async fn main() -> Outcome {
     let report = json!({
         "events": settings.events,
         "rounds": settings.rounds,
+        "window": settings.window,
+        "batch_size": settings.batch_size,
         "build": if cfg!(debug_assertions) { "debug" } else { "release" },
         "server": baselines::server_version(&url).await?,
         "cores": std::thread::available_parallelism()?.get(),
@@ -84,13 +89,15 @@ fn median(mut rates: Vec<f64>) -> f64 {
 }
 
 fn settings() -> Outcome<Option<Settings>> {
-    let mut settings = Settings { events: 200_000, rounds: 3 };
+    let mut settings = Settings { events: 200_000, rounds: 3, window: 2_000, batch_size: 1_000 };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a number\n\n{HELP}"));
         match argument.as_str() {
             "--events" => settings.events = value()?.parse()?,
             "--rounds" => settings.rounds = value()?.parse()?,
+            "--window" => settings.window = value()?.parse()?,
+            "--batch-size" => settings.batch_size = value()?.parse()?,
             "--help" | "-h" => return Ok(None),
             unknown => return Err(format!("unknown argument `{unknown}`\n\n{HELP}").into()),
         }

@@ -13,7 +13,7 @@ use sqlx::{Connection as _, Executor as _, PgConnection};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::Outcome;
+use crate::{Outcome, Settings};
 
 const FILL: &str = "
     INSERT INTO outbox.events (aggregate_type, aggregate_id, event_type, payload)
@@ -57,7 +57,8 @@ impl Publisher for Null {
 }
 
 /// From the start of the relay until the table is empty.
-pub(crate) async fn drain(url: &str, events: i64) -> Outcome<Duration> {
+pub(crate) async fn drain(url: &str, settings: &Settings) -> Outcome<Duration> {
+    let events = settings.events;
     let mut connection = PgConnection::connect(url).await?;
     connection.execute(sqlx::raw_sql("DROP SCHEMA IF EXISTS outbox CASCADE")).await?;
     migrate::up(&mut connection, &SchemaName::default()).await?;
@@ -67,7 +68,9 @@ pub(crate) async fn drain(url: &str, events: i64) -> Outcome<Duration> {
 
     let publisher = Arc::new(Null { left: AtomicI64::new(events), done: Notify::new() });
     let store = Arc::new(PgStore::new(&PgConfig::new(url), "bench")?);
-    let route = Route::new(RouteConfig::new("bench"), store, Arc::clone(&publisher) as Arc<dyn Publisher>)
+    let mut config = RouteConfig::new("bench");
+    (config.window, config.batch_size) = (settings.window, settings.batch_size);
+    let route = Route::new(config, store, Arc::clone(&publisher) as Arc<dyn Publisher>)
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
     let shutdown = CancellationToken::new();
     let begun = Instant::now();
