@@ -1,31 +1,18 @@
-//! RabbitMQ: a private node of one's own, and the shared broker of a test run.
-//!
-//! A private node has its own ports, port mapper, cookie and directories, and needs no root. It starts in 4 to 7 s, so
-//! ordinary tests share one broker ([`shared`]) with names of their own; a test that kills, pauses or blocks the broker
-//! starts its own with [`RabbitMq::start`].
+//! A private node: started, stopped, killed, paused and blocked by its owner.
 
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use super::Binaries;
 use crate::process::{
     Guard, Identity, free_port, is_listening, log_tail, private_dir, run, spawn_server, tail, wait_until,
 };
-use crate::{Result, ServiceError, install, require_or_skip};
-
-/// The AMQP address of a running broker.
-pub const URL_VARIABLE: &str = "OUTBOX_TEST_AMQP_URL";
-
-/// The address of its management interface, for example `http://guest:guest@127.0.0.1:15672`; may be absent.
-pub const MANAGEMENT_URL_VARIABLE: &str = "OUTBOX_TEST_AMQP_MGMT_URL";
-
-/// The root of a tree that holds `usr/lib/rabbitmq` and `usr/lib/erlang`, to use before any other.
-pub const ROOT_VARIABLE: &str = "OUTBOX_TEST_RABBITMQ_ROOT";
+use crate::{Result, ServiceError};
 
 /// A first start takes 4 to 7 s on a free machine, 17 s on a busy one.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -35,47 +22,6 @@ const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// Tries with other ports when one was taken between picking it and listening on it.
 const PORT_TRIES: u32 = 3;
-
-/// The scripts and the Erlang that run a broker.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Binaries {
-    /// Holds `rabbitmq-server` and `rabbitmqctl`: those of the release, for the packaged ones insist on a user.
-    pub sbin: PathBuf,
-    /// Holds `erl`.
-    pub erlang_bin: PathBuf,
-    /// Holds `epmd`.
-    pub epmd: PathBuf,
-}
-
-impl Binaries {
-    /// Looks, in this order, at [`ROOT_VARIABLE`], the system's packages and what `cargo xtask services up` has
-    /// downloaded.
-    ///
-    /// # Errors
-    /// When there are none.
-    pub fn find() -> Result<Self> {
-        let roots = [
-            std::env::var_os(ROOT_VARIABLE).map(PathBuf::from),
-            Some(PathBuf::from("/")),
-            Some(install::base_dir().join("rabbitmq")),
-        ];
-        roots.into_iter().flatten().find_map(|root| Self::in_root(&root)).ok_or_else(|| {
-            ServiceError::new(format!(
-                "no RabbitMQ here: set {URL_VARIABLE} to a running broker, or install `rabbitmq-server`, or run \
-                 `cargo xtask services up`"
-            ))
-        })
-    }
-
-    fn in_root(root: &Path) -> Option<Self> {
-        let releases = children(&root.join("usr/lib/rabbitmq/lib"));
-        let sbin = releases.map(|release| release.join("sbin")).find(|sbin| sbin.join("rabbitmq-server").is_file())?;
-        let erlang = root.join("usr/lib/erlang");
-        let erlang_bin = Some(erlang.join("bin")).filter(|bin| bin.join("erl").is_file())?;
-        let epmd = children(&erlang).map(|dir| dir.join("bin/epmd")).find(|epmd| epmd.is_file())?;
-        Some(Self { sbin, erlang_bin, epmd })
-    }
-}
 
 /// The loopback ports of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -392,40 +338,6 @@ impl Drop for RabbitMq {
     }
 }
 
-/// The address of the shared broker: [`URL_VARIABLE`], else a node started for this process at the first call. Never
-/// stop, pause or block it.
-///
-/// # Errors
-/// When the variable is not set and no node can be started here.
-pub fn shared() -> Result<String> {
-    std::env::var(URL_VARIABLE).or_else(|_| own().as_ref().map(RabbitMq::url).map_err(Clone::clone))
-}
-
-/// The management interface of the shared broker.
-///
-/// # Errors
-/// When the broker was given by [`URL_VARIABLE`] without [`MANAGEMENT_URL_VARIABLE`], or there is none.
-pub fn shared_management() -> Result<String> {
-    if let Ok(url) = std::env::var(MANAGEMENT_URL_VARIABLE) {
-        return Ok(url);
-    }
-    if std::env::var_os(URL_VARIABLE).is_some() {
-        return Err(ServiceError::new(format!("set {MANAGEMENT_URL_VARIABLE} beside {URL_VARIABLE}")));
-    }
-    own().as_ref().map(RabbitMq::management_url).map_err(Clone::clone)
-}
-
-/// [`shared`] for a test that skips visibly without RabbitMQ, or fails where it is required.
-pub fn shared_or_skip() -> Option<String> {
-    require_or_skip("amqp", shared())
-}
-
-/// A static is never dropped: the node's guard ends it with this process.
-fn own() -> &'static Result<RabbitMq> {
-    static OWN: OnceLock<Result<RabbitMq>> = OnceLock::new();
-    OWN.get_or_init(RabbitMq::start)
-}
-
 /// Whether a broker answers the AMQP protocol header with its first frame.
 fn greets(port: u16) -> bool {
     let limit = Duration::from_secs(5);
@@ -445,8 +357,4 @@ fn is_about_a_port(text: &str) -> bool {
     ["eaddrinuse", "already in use", "port_already_used", "port mapper did not start"]
         .iter()
         .any(|sign| tail(text, 4000).contains(sign))
-}
-
-fn children(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
-    fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path())
 }
