@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -13,6 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::failure::Failure;
 use crate::RouteHealth;
+
+/// A route whose loop has not turned for this long is taken for dead. It turns every few seconds; while it takes over
+/// a route it waits for calls of the database of at most 20 s each.
+const STUCK: Duration = Duration::from_secs(30);
 
 /// What the probes look at.
 #[derive(Debug)]
@@ -68,7 +73,10 @@ pub(crate) async fn serve(listener: TcpListener, probes: Probes) -> std::io::Res
 }
 
 async fn livez(State(probes): State<Arc<Probes>>) -> (StatusCode, Json<Live>) {
-    let live = |route: &RouteHealth| RouteLive { route: route.name().to_owned(), live: !route.status().ended };
+    let live = |route: &RouteHealth| {
+        let live = !route.status().ended && !route.is_stuck(STUCK);
+        RouteLive { route: route.name().to_owned(), live }
+    };
     let routes: Vec<RouteLive> = probes.routes.iter().map(live).collect();
     // A route that ends because it was asked to is no reason to kill the process on its way out.
     let live = probes.shutdown.is_cancelled() || routes.iter().all(|route| route.live);
@@ -89,4 +97,36 @@ async fn readyz(State(probes): State<Arc<Probes>>) -> (StatusCode, Json<Ready>) 
 
 const fn code(good: bool) -> StatusCode {
     if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox_testkit::memory::{Call, Fault, Hold, MemoryPublisher, MemoryStore};
+
+    use super::*;
+    use crate::{Route, RouteConfig};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stuck_route_is_not_live() {
+        let (store, hangs) = (MemoryStore::new(), Hold::new());
+        store.script(Call::Acquire, Fault::HoldBefore(hangs.clone()));
+        let publisher = Arc::new(MemoryPublisher::new());
+        let route = Route::new(RouteConfig::new("orders"), Arc::new(store), publisher).expect("a valid config");
+        let (health, shutdown) = (route.health(), CancellationToken::new());
+        let probes = Arc::new(Probes { routes: vec![health.clone()], shutdown: shutdown.clone() });
+        let ask = async || livez(State(Arc::clone(&probes))).await;
+        let running = tokio::spawn(route.run(shutdown.clone()));
+        hangs.reached().await;
+        assert_eq!(ask().await.0, StatusCode::OK);
+        tokio::time::advance(STUCK + Duration::from_secs(1)).await;
+        let (code, Json(live)) = ask().await;
+        assert!(code == StatusCode::SERVICE_UNAVAILABLE && !live.live && !live.routes[0].live);
+        hangs.release();
+        let mut status = health.watch();
+        status.wait_for(|status| status.owner).await.expect("it runs");
+        assert_eq!(ask().await.0, StatusCode::OK);
+        shutdown.cancel();
+        running.await.expect("no panic").expect("a good end");
+        assert_eq!(ask().await.0, StatusCode::OK, "asked to stop");
+    }
 }

@@ -18,7 +18,7 @@ fn record(health: &RouteHealth) -> Arc<Mutex<Vec<Option<String>>>> {
     tokio::spawn(async move {
         while watch.changed().await.is_ok() {
             let reason = RouteStatus::not_ready(&watch.borrow_and_update());
-            into.lock().unwrap().push(reason);
+            into.lock().expect("no panic under it").push(reason);
         }
     });
     seen

@@ -6,6 +6,7 @@ mod database;
 mod delivery;
 mod flapping;
 mod liveness;
+mod log_lines;
 mod ownership;
 mod poison;
 mod readiness;

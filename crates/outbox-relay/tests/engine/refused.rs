@@ -68,8 +68,8 @@ impl Store for Picky {
         ownership: &Ownership,
         changes: &[WriteBack],
     ) -> Result<Vec<WriteBackStatus>, StoreError> {
-        self.statements.lock().unwrap().push(changes.iter().map(|change| change.id).collect());
-        if !changes.iter().all(|change| (self.takes.lock().unwrap())(change)) {
+        self.statements.lock().expect("no panic under it").push(changes.iter().map(|change| change.id).collect());
+        if !changes.iter().all(|change| (self.takes.lock().expect("no panic under it"))(change)) {
             return Err(StoreError::new(StoreErrorKind::Failed, "the table refuses it"));
         }
         let mut statuses = self.store.write_back(ownership, changes).await?;

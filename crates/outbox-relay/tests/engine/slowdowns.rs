@@ -80,6 +80,11 @@ fn invoice(aggregate: &str) -> NewEvent {
     NewEvent::new("invoice", aggregate, "invoice.sent", Payload::raw_json("{}"))
 }
 
+/// Twenty polls a second are forty turns of the loop; a loop that spins makes as many as the processor can.
+fn assert_polls_only(turns: u64, seconds: u64) {
+    assert!(turns < 60 * seconds, "{turns} turns in {seconds} s");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_missing_topic_pauses_only_itself() {
     let store = MemoryStore::new();
@@ -99,7 +104,9 @@ async fn a_missing_topic_pauses_only_itself() {
     publisher.wait_for(50).await;
     running.status(|status| matches!(status.destination, DestinationState::TopicsPaused(1, _))).await;
     assert!(running.health.status().not_ready().unwrap().contains("topic `invoice`: no exchange"));
+    let turns = running.health.turns();
     elapse(200 * SECOND).await;
+    assert_polls_only(running.health.turns() - turns, 200);
     insert(&store, 0..50);
     publisher.wait_for(100).await;
     let calls = publisher.view(|view| view.publishes());
@@ -153,7 +160,9 @@ async fn a_misconfigured_destination_pauses_as_a_whole() {
     publisher.refuse(PublishError::new(ErrorKind::Misconfigured, "access refused"));
     insert(&store, 0..10);
     running.status(|status| matches!(status.destination, DestinationState::Paused(_))).await;
+    let turns = running.health.turns();
     elapse(300 * SECOND).await;
+    assert_polls_only(running.health.turns() - turns, 300);
     assert_nothing_charged(&store);
     let calls = publisher.view(|view| view.publishes());
     assert_eq!(calls, 1, "after the first refusal only probes are made");
