@@ -135,7 +135,8 @@ pub fn rabbitmq(progress: &dyn Fn(&str)) -> Result<PathBuf> {
 pub fn faketime(progress: &dyn Fn(&str)) -> Result<PathBuf> {
     let target = make_base_dir()?.join("faketime");
     let library = |root: &Path| {
-        let found = |dir: fs::DirEntry| Some(dir.path().join("faketime/libfaketime.so.1")).filter(|path| path.is_file());
+        let found =
+            |dir: fs::DirEntry| Some(dir.path().join("faketime/libfaketime.so.1")).filter(|path| path.is_file());
         fs::read_dir(root.join("usr/lib")).ok()?.flatten().find_map(found)
     };
     if let Some(found) = library(Path::new("/")).or_else(|| library(&target)) {
