@@ -1,6 +1,6 @@
 //! Topics that are paused because their destination is missing or refuses us. Pure.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,32 +29,50 @@ struct Paused {
 /// The paused topics. A paused topic is probed with one event at a time.
 #[derive(Debug)]
 pub(super) struct Topics {
-    paused: HashMap<Arc<str>, Paused>,
+    paused: BTreeMap<Arc<str>, Paused>,
+    /// Those that are not being probed, by the time of their next probe: each turn of the loop asks for the first.
+    due: BTreeSet<(Instant, Arc<str>)>,
     probe_max: Duration,
 }
 
 impl Topics {
     pub(super) fn new(probe_max: Duration) -> Self {
-        Self { paused: HashMap::new(), probe_max }
+        Self { paused: BTreeMap::new(), due: BTreeSet::new(), probe_max }
     }
 
     /// Pauses a topic or prolongs its pause after a probe. Returns `true` when it was not paused before.
     pub(super) fn pause(&mut self, topic: &str, reason: &str, now: Instant, random: f64) -> bool {
-        let initial = INITIAL_PAUSE.min(self.probe_max);
-        if let Some(paused) = self.paused.get_mut(topic) {
-            // Events that were under way when it was paused answer late: they do not count again.
-            if paused.probing || paused.until <= now {
-                paused.streak = paused.streak.saturating_add(1);
-                paused.until = now + backoff(initial, self.probe_max, paused.streak, random);
-                paused.probing = false;
-                reason.clone_into(&mut paused.reason);
-            }
-            return false;
+        let Some(paused) = self.paused.get(topic) else {
+            let paused = Paused { until: now, streak: 1, probing: false, reason: reason.to_owned() };
+            self.wait(topic.into(), paused, now, random);
+            return true;
+        };
+        // Events that were under way when it was paused answer late: they do not count again.
+        if (paused.probing || paused.until <= now)
+            && let Some((name, mut paused)) = self.remove(topic)
+        {
+            paused.streak = paused.streak.saturating_add(1);
+            reason.clone_into(&mut paused.reason);
+            self.wait(name, paused, now, random);
         }
-        let until = now + backoff(initial, self.probe_max, 1, random);
-        let paused = Paused { until, streak: 1, probing: false, reason: reason.to_owned() };
-        self.paused.insert(topic.into(), paused);
-        true
+        false
+    }
+
+    /// Begins the pause that the topic's streak calls for.
+    fn wait(&mut self, name: Arc<str>, mut paused: Paused, now: Instant, random: f64) {
+        let initial = INITIAL_PAUSE.min(self.probe_max);
+        paused.probing = false;
+        paused.until = now + backoff(initial, self.probe_max, paused.streak, random);
+        self.due.insert((paused.until, Arc::clone(&name)));
+        self.paused.insert(name, paused);
+    }
+
+    fn remove(&mut self, topic: &str) -> Option<(Arc<str>, Paused)> {
+        let (name, paused) = self.paused.remove_entry(topic)?;
+        if !paused.probing {
+            self.due.remove(&(paused.until, Arc::clone(&name)));
+        }
+        Some((name, paused))
     }
 
     /// Whether this topic can be paused by name.
@@ -73,38 +91,39 @@ impl Topics {
 
     /// An event went through.
     pub(super) fn resume(&mut self, topic: &str) -> bool {
-        self.paused.remove(topic).is_some()
+        self.remove(topic).is_some()
     }
 
     /// A probe's event ended without saying anything about the topic: probe again after the same pause.
     pub(super) fn probe_ended(&mut self, topic: &str, now: Instant, random: f64) {
-        let initial = INITIAL_PAUSE.min(self.probe_max);
-        if let Some(paused) = self.paused.get_mut(topic)
-            && paused.probing
+        if self.paused.get(topic).is_some_and(|paused| paused.probing)
+            && let Some((name, paused)) = self.remove(topic)
         {
-            paused.probing = false;
-            paused.until = now + backoff(initial, self.probe_max, paused.streak, random);
+            self.wait(name, paused, now, random);
         }
     }
 
     /// A topic whose probe is due; it counts as being probed from now on.
     pub(super) fn begin_probe(&mut self, now: Instant) -> Option<Arc<str>> {
-        if self.paused.values().filter(|paused| paused.probing).count() >= MAX_PROBES {
+        let probing = self.paused.len() - self.due.len();
+        if probing >= MAX_PROBES || self.due.first().is_none_or(|(until, _)| *until > now) {
             return None;
         }
-        let (name, paused) = self.paused.iter_mut().find(|(_, paused)| !paused.probing && paused.until <= now)?;
-        paused.probing = true;
-        Some(Arc::clone(name))
+        let (_, name) = self.due.pop_first()?;
+        if let Some(paused) = self.paused.get_mut(&name) {
+            paused.probing = true;
+        }
+        Some(name)
     }
 
     /// When the next probe is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.paused.values().filter(|paused| !paused.probing).map(|paused| paused.until).min()
+        self.due.first().map(|(until, _)| *until)
     }
 
     /// How many are paused, and the reason of one of them.
     pub(super) fn summary(&self) -> Option<(usize, String)> {
-        let (name, paused) = self.paused.iter().min_by_key(|(name, _)| Arc::clone(name))?;
+        let (name, paused) = self.paused.first_key_value()?;
         Some((self.paused.len(), format!("topic `{name}`: {}", paused.reason)))
     }
 }
