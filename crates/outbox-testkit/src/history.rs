@@ -77,11 +77,8 @@ impl History {
     /// Judges what arrived, in the order of arrival, copies included.
     #[must_use]
     pub fn judge(&self, arrivals: impl IntoIterator<Item = EventId>) -> Verdict {
-        let mut verdict = Verdict {
-            committed: self.committed.len(),
-            contradictory: self.contradictory.len(),
-            ..Verdict::default()
-        };
+        let mut verdict =
+            Verdict { committed: self.committed.len(), contradictory: self.contradictory.len(), ..Verdict::default() };
         let mut seen = HashSet::with_capacity(self.committed.len());
         // The latest place that has arrived, by aggregate.
         let mut latest: Vec<Option<i64>> = vec![None; self.aggregates.len()];
@@ -238,7 +235,10 @@ mod tests {
         assert_eq!(verdict.invented_examples, [200, 201, 202, 203, 204].map(id));
         assert_eq!(verdict.order_examples[0], ("a".to_owned(), id(48)));
         let text = verdict.to_string();
-        assert!(text.starts_with("100 committed, 50 delivered, 50 lost, 100 invented, 0 duplicates, 49 order"), "{text}");
+        assert!(
+            text.starts_with("100 committed, 50 delivered, 50 lost, 100 invented, 0 duplicates, 49 order"),
+            "{text}"
+        );
         assert!(text.contains(&id(200).to_string()) && text.contains(&id(48).to_string()), "{text}");
     }
 }
