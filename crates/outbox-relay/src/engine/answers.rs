@@ -153,7 +153,7 @@ impl Session<'_> {
         let mut keys = BTreeSet::new();
         match outcomes {
             Ok(outcomes) => {
-                let (mut throttled, mut blamed, mut confirmed) = (false, false, Vec::new());
+                let (mut throttled, mut confirmed) = (false, Vec::new());
                 // A publisher that keeps order goes by the aggregate, also when the route does not.
                 let in_order = self.parts.publisher.capabilities().keeps_order_in_batch;
                 let followers =
@@ -168,11 +168,12 @@ impl Session<'_> {
                     throttled |= matches!(&outcome, Err(error) if error.kind() == ErrorKind::Throttled);
                     match outcome {
                         Ok(receipt) => confirmed.push((pending, receipt)),
-                        Err(error) => blamed |= self.on_error(pending, purpose, &error, now),
+                        Err(error) => self.on_error(pending, purpose, &error, now),
                     }
                 }
+                // After the failures: where one of them opened the breaker, a confirm does not end the outage.
                 for (pending, receipt) in confirmed {
-                    self.on_confirmed(&pending, receipt, !blamed, now);
+                    self.on_confirmed(&pending, receipt, now);
                 }
                 if throttled {
                     self.window.throttled();
@@ -212,14 +213,11 @@ impl Session<'_> {
         }
     }
 
-    /// `clean`: no other answer of its batch blames the destination.
-    fn on_confirmed(&mut self, pending: &Pending, receipt: Receipt, clean: bool, now: Instant) {
+    fn on_confirmed(&mut self, pending: &Pending, receipt: Receipt, now: Instant) {
         let counters = &self.parts.reporter.counters;
         Counters::add(&counters.published, 1);
         Counters::add(&counters.duplicates_reported, usize::from(receipt.duplicate));
-        if clean {
-            self.parts.destination.confirmed(now);
-        }
+        self.parts.destination.confirmed(now);
         self.window.confirmed();
         self.topic_confirmed(pending, now);
         self.order.finish(pending.key, pending.store_key);
@@ -240,12 +238,11 @@ impl Session<'_> {
         }
     }
 
-    /// Returns whether the error blames the destination as a whole.
-    fn on_error(&mut self, mut pending: Pending, purpose: &Purpose, error: &PublishError, now: Instant) -> bool {
+    fn on_error(&mut self, mut pending: Pending, purpose: &Purpose, error: &PublishError, now: Instant) {
         match error.kind() {
             ErrorKind::Rejected => self.give_up(pending, error.kind().as_str(), &error.report()),
             ErrorKind::Failed => self.charge(pending, error),
-            ErrorKind::Misconfigured => return self.misconfigured(pending, error, now),
+            ErrorKind::Misconfigured => self.misconfigured(pending, error, now),
             ErrorKind::Unconfirmed if *purpose == Purpose::Suspect => {
                 pending.cuts = pending.cuts.saturating_add(1);
                 self.parts.destination.doubted(now, fastrand::f64());
@@ -261,15 +258,13 @@ impl Session<'_> {
                 }
                 self.parts.destination.failed(error, now, fastrand::f64());
                 self.send_again(pending);
-                return true;
             }
         }
-        false
     }
 
     /// Pauses the topic that is at fault. One that is not the event's own would hold nothing back: the event would
     /// come again at once, so the destination as a whole is paused.
-    fn misconfigured(&mut self, mut pending: Pending, error: &PublishError, now: Instant) -> bool {
+    fn misconfigured(&mut self, mut pending: Pending, error: &PublishError, now: Instant) {
         let at_fault = error.topic().filter(|topic| self.topics.has_room_for(topic));
         let own = at_fault.map(|_| topic_of(self.parts.publisher.as_ref(), &pending.envelope)).transpose();
         match (at_fault, own) {
@@ -277,7 +272,6 @@ impl Session<'_> {
                 pending.solo = true;
                 let error = PublishError::new(ErrorKind::Failed, format!("the publisher panicked: {panic}"));
                 self.charge(pending, &error);
-                false
             }
             (Some(topic), Ok(Some(own))) if *topic == *own => {
                 let report = error.report();
@@ -287,12 +281,10 @@ impl Session<'_> {
                     tracing::warn!(route, topic, error = report, "the topic is paused until it is mended");
                 }
                 self.send_again(pending);
-                false
             }
             _ => {
                 self.parts.destination.failed(error, now, fastrand::f64());
                 self.send_again(pending);
-                true
             }
         }
     }

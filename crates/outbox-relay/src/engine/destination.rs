@@ -97,7 +97,7 @@ impl Destination {
         }
     }
 
-    /// An event was confirmed, in a batch of which no answer blamed the destination.
+    /// An event was confirmed. While the breaker is open that says nothing: another answer of the same time opened it.
     pub(super) fn confirmed(&mut self, now: Instant) {
         self.known = true;
         if self.breaker.is_closed() {

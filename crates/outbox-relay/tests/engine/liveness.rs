@@ -14,9 +14,14 @@ use crate::rig::{SECOND, config, elapse, insert, run, settled};
 #[tokio::test(start_paused = true)]
 async fn idle_hanging_and_failing_routes_are_not_stuck() {
     let store = MemoryStore::new();
-    let publisher = Arc::new(MemoryPublisher::new());
+    let publisher = Arc::new(MemoryPublisher::new().with_script(|event, _| match event.aggregate_id.as_str() {
+        "waits" => Scripted::fail(ErrorKind::Failed),
+        _ => Scripted::Confirm,
+    }));
     let mut config = config();
+    (config.retry_initial, config.retry_max) = (3600 * SECOND, 3600 * SECOND);
     config.poll_interval = 3600 * SECOND;
+    insert(&store, ["waits"]);
     let running = run(config, &store, &publisher);
     let never_stuck = async |what: &str| {
         let turns = running.health.turns();
@@ -30,10 +35,10 @@ async fn idle_hanging_and_failing_routes_are_not_stuck() {
     running.status(|status| status.not_ready().is_none()).await;
     never_stuck("idle").await;
     let hangs = Hold::new();
-    store.script(Call::Settle, Fault::HoldBefore(hangs.clone()));
-    store.script(Call::RetryStates, Fault::HoldBefore(hangs.clone()));
-    insert(&store, ["a"]);
-    never_stuck("a store call that hangs").await;
+    for call in [Call::Renew, Call::RetryStates] {
+        store.script(call, Fault::HoldBefore(hangs.clone()));
+    }
+    never_stuck("calls of the store that hang").await;
     hangs.release();
     publisher.set_down();
     store.set_down(StoreErrorKind::Unavailable);
