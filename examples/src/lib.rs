@@ -7,6 +7,10 @@
 //! | `src/consumer.rs` | the other end: JSON lines, or a queue of RabbitMQ |
 //! | `src/bin/demo/` | all of it together; run it with `cargo xtask demo` |
 
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+mod readme {}
+
 pub mod consumer;
 pub mod orders;
 pub mod writers;

@@ -275,8 +275,8 @@ pub enum InvalidEvent {
 impl InvalidEvent {
     /// Checks everything about an event that can be known without a database.
     ///
-    /// JSON is checked by a scan that keeps no tree; numbers of any size pass. Nesting deeper than the scanner's
-    /// limit of 127 levels is refused here although PostgreSQL would take it by SQL.
+    /// JSON is checked by a scan that keeps no tree: numbers of any size and nesting of any depth pass here. PostgreSQL
+    /// refuses nesting beyond its `max_stack_depth`, some thousands of levels by default.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -325,4 +325,20 @@ fn check_name(field: &'static str, name: &str) -> Result<(), InvalidEvent> {
         return Err(InvalidEvent::Nul { field: field.to_owned() });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_of_any_depth_and_any_size_of_number_passes() {
+        let check = |json: String, valid: bool| {
+            let checked = InvalidEvent::check("a", "b", "c", &Payload::raw_json(json.clone()), &Headers::new());
+            assert_eq!(checked.is_ok(), valid, "{} bytes", json.len());
+        };
+        check(format!("{}{}", "[".repeat(100_000), "]".repeat(100_000)), true);
+        check(format!("{}{}", "[".repeat(100_000), "]".repeat(99_999)), false);
+        check(format!("1{}", "0".repeat(1000)), true);
+    }
 }

@@ -21,6 +21,7 @@ pub(crate) const BUCKETS: usize = 64;
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Without the row that is locked first, two relays could claim the events under two names at the same moment.
+// tidy: a remedy for the operator, not a statement that is sent
 const NO_ROW: &str = "the table config_in_force has lost its one row, without which ownership can't be decided; give it \
                       back with INSERT INTO config_in_force DEFAULT VALUES, in the outbox's schema";
 

@@ -83,8 +83,8 @@ impl PublisherHarness for Buffer {
     }
 }
 
-async fn setup() -> Option<Buffer> {
-    Some(Buffer(Scripted::default()))
+fn setup() -> std::future::Ready<Option<Buffer>> {
+    std::future::ready(Some(Buffer(Scripted::default())))
 }
 
 outbox_testkit::publisher_suite!(setup);

@@ -1,4 +1,4 @@
-//! Confirms of messages that no queue takes: an acknowledgement is no success.
+//! Confirms of messages that no queue takes: an acknowledgement is no success (field report B40).
 
 use lapin::ExchangeKind;
 use outbox_core::{Envelope, ErrorKind, Publisher};

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::failure::Failure;
+use super::visitors::Bounded;
 use crate::RouteHealth;
 
 /// A route whose loop has not turned for this long is taken for dead. It turns every few seconds; while it takes over
@@ -69,7 +70,7 @@ pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
 pub(crate) async fn serve(listener: TcpListener, probes: Probes) -> std::io::Result<()> {
     let app =
         axum::Router::new().route("/livez", get(livez)).route("/readyz", get(readyz)).with_state(Arc::new(probes));
-    axum::serve(listener, app).await
+    axum::serve(Bounded::new(listener), app).await
 }
 
 async fn livez(State(probes): State<Arc<Probes>>) -> (StatusCode, Json<Live>) {

@@ -64,9 +64,14 @@ impl Report {
             }
             Err(Failure::Config(_)) => return, // the configuration was checked before
         };
-        match facts(&mut connection, &settings.database.schema).await {
-            Ok(facts) => self.facts(&facts),
-            Err(error) => self.findings.push(Item::new("database", "error", with_causes(&error))),
+        let schema = &settings.database.schema;
+        let asked = async { Ok(facts(&mut connection, schema).await.map_err(|error| with_causes(&error))) };
+        match super::database::answer(asked).await {
+            Ok(Ok(facts)) => self.facts(&facts),
+            Ok(Err(text)) | Err(Failure::Failed(text) | Failure::Usage(text)) => {
+                self.findings.push(Item::new("database", "error", text));
+            }
+            Err(Failure::Config(_)) => {} // no question ends so
         }
     }
 

@@ -34,7 +34,8 @@ pub(crate) async fn up(settings: &Settings, output: Output) -> Result<(), Failur
 pub(crate) async fn status(settings: &Settings, output: Output) -> Result<(), Failure> {
     let mut connection = super::database::connect(settings).await?;
     let schema = &settings.database.schema;
-    let status = migrate::status(&mut connection, schema).await.map_err(|error| Failure::failed(&error))?;
+    let asked = async { migrate::status(&mut connection, schema).await.map_err(|error| Failure::failed(&error)) };
+    let status = super::database::answer(asked).await?;
     let items = list(&status);
     let text: String = items.iter().map(|item| format!("{} {}\n", item.version, item.state)).collect();
     print(output, &text, &Items { items })?;

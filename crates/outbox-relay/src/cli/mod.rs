@@ -17,6 +17,7 @@ mod run;
 mod settings;
 mod signals;
 mod status;
+mod visitors;
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -43,7 +43,9 @@ struct OwnerReport {
 pub(crate) async fn status(settings: &Settings, output: Output) -> Result<(), Failure> {
     let mut connection = super::database::connect(settings).await?;
     let schema = &settings.database.schema;
-    let status = outbox_pg::status::status(&mut connection, schema).await.map_err(|error| Failure::failed(&error))?;
+    let asked =
+        async { outbox_pg::status::status(&mut connection, schema).await.map_err(|error| Failure::failed(&error)) };
+    let status = super::database::answer(asked).await?;
     let report = Report::new(schema.as_str(), &status);
     print(output, &report.text(), &report)
 }
