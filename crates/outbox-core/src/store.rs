@@ -75,7 +75,8 @@ pub struct ReadRequest {
     pub scope: ReadScope,
     /// At most this many events, at least 1.
     pub max_events: usize,
-    /// Stop after the event that reaches this many bytes; the first event always passes.
+    /// Stop before the event that would exceed this many bytes, or after it at the latest; the first event always
+    /// passes.
     pub max_bytes: usize,
     /// Ids whose deletion had committed before this request was made: the lane may forget them.
     pub forget: Vec<i64>,

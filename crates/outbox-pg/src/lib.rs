@@ -9,6 +9,7 @@ mod memory;
 pub mod migrate;
 mod notes;
 mod ownership;
+mod pace;
 mod read;
 mod row;
 mod schema;

@@ -14,11 +14,12 @@ use crate::SchemaName;
 use crate::identity::Identity;
 use crate::memory::{End, Memory};
 use crate::notes::{Holder, Snapshot};
+use crate::pace::Pace;
 use crate::row;
 use crate::session::{CallError, Session, Sessions};
 
-/// The longest time for a read: 16 MiB over a slow link, or a page through many dead rows.
-const READ_DEADLINE: Duration = Duration::from_secs(20);
+/// The longest time for a page of a sweep, which carries ids and keys only.
+const SWEEP_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Rows that one read of spilled keys looks at: some tens of milliseconds.
 const KEYS_SPAN: i64 = 100_000;
@@ -31,6 +32,7 @@ const SWEEP_PAGE: i64 = 10_000;
 pub(crate) struct ReadSql {
     note: Arc<str>,
     begin: Arc<str>,
+    patience: Arc<str>,
     forward: Arc<str>,
     keys: Arc<str>,
     span: Arc<str>,
@@ -42,6 +44,7 @@ impl ReadSql {
         Self {
             note: schema.sql(include_str!("sql/note.sql")),
             begin: schema.sql(include_str!("sql/read_begin.sql")),
+            patience: schema.sql(include_str!("sql/read_patience.sql")),
             forward: schema.sql(include_str!("sql/read_forward.sql")),
             keys: schema.sql(include_str!("sql/read_keys.sql")),
             span: schema.sql(include_str!("sql/read_span.sql")),
@@ -54,6 +57,7 @@ pub(crate) struct PgLane {
     sessions: Arc<Sessions>,
     sql: Arc<ReadSql>,
     memory: Memory,
+    pace: Pace,
     /// As the last note told it.
     identity: Option<Identity>,
 }
@@ -70,11 +74,12 @@ impl fmt::Debug for PgLane {
 
 impl PgLane {
     pub(crate) fn new(sessions: Arc<Sessions>, sql: Arc<ReadSql>) -> Self {
-        Self { sessions, sql, memory: Memory::default(), identity: None }
+        Self { sessions, sql, memory: Memory::default(), pace: Pace::default(), identity: None }
     }
 
     async fn forward(&mut self, max_events: usize, max_bytes: usize) -> Result<ReadBatch, StoreError> {
         let sessions = Arc::clone(&self.sessions);
+        let (max_bytes, patience, begun) = (self.pace.bytes(max_bytes), self.pace.patience(), Instant::now());
         let read = async {
             let mut session = sessions.open().await?;
             self.note(session.connection()).await?;
@@ -89,9 +94,11 @@ impl PgLane {
                 .bind(start.through);
             let rows = session.connection().fetch_all(rows).await?;
             commit(session).await?;
-            Ok((snapshot, decode(&rows)?, end(&rows, max_events)?))
+            let (events, end) = page(&rows, max_events)?;
+            Ok((snapshot, events, end))
         };
-        let (snapshot, events, end) = sessions.within("reading events", READ_DEADLINE, read).await?;
+        let read = sessions.within("reading events", patience, read).await;
+        let (snapshot, events, end) = self.paced(read, begun)?;
         let late = self.memory.forward_made(&snapshot, &ids(&events), end);
         let complete = end == End::Nothing;
         Ok(ReadBatch { events, complete, late, covered_through: self.memory.cursor() })
@@ -106,6 +113,7 @@ impl PgLane {
         max_bytes: usize,
     ) -> Result<ReadBatch, StoreError> {
         let sessions = Arc::clone(&self.sessions);
+        let (max_bytes, patience, begun) = (self.pace.bytes(max_bytes), self.pace.patience(), Instant::now());
         let read = async {
             let mut session = sessions.open().await?;
             self.begin(session.connection()).await?;
@@ -121,9 +129,9 @@ impl PgLane {
                 .bind(keys)
                 .bind(KEYS_SPAN);
             let rows = session.connection().fetch_all(rows).await?;
-            let events = decode(&rows)?;
+            let (events, end) = page(&rows, max_events)?;
             let covered = match events.last() {
-                Some(last) if end(&rows, max_events)? == End::Limit => last.envelope.id,
+                Some(last) if end == End::Limit => last.envelope.id,
                 _ => {
                     let span = sqlx::query_scalar(AssertSqlSafe(&*self.sql.span))
                         .persistent(false)
@@ -137,9 +145,19 @@ impl PgLane {
             commit(session).await?;
             Ok((events, covered))
         };
-        let (events, covered_through) = sessions.within("reading events again", READ_DEADLINE, read).await?;
+        let read = sessions.within("reading events again", patience, read).await;
+        let (events, covered_through) = self.paced(read, begun)?;
         self.memory.learn(&ids(&events));
         Ok(ReadBatch { events, complete: covered_through >= through, late: 0, covered_through })
+    }
+
+    /// Learns from how a read went.
+    fn paced<T>(&mut self, read: Result<T, StoreError>, begun: Instant) -> Result<T, StoreError> {
+        match &read {
+            Ok(_) => self.pace.succeeded(),
+            Err(_) => self.pace.failed(begun.elapsed()),
+        }
+        read
     }
 
     /// Makes a note, and finds out whether what is known about ids still holds.
@@ -164,6 +182,11 @@ impl PgLane {
     async fn begin(&self, connection: &mut PgConnection) -> Result<Snapshot, CallError> {
         let row = connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(&*self.sql.begin))).await?;
         let text: String = row.try_get(0)?;
+        if self.pace.is_slow() {
+            let milliseconds = self.pace.patience().as_millis().to_string();
+            let patience = sqlx::query(AssertSqlSafe(&*self.sql.patience)).persistent(false).bind(milliseconds);
+            connection.execute(patience).await?;
+        }
         let unreadable = || StoreError::new(StoreErrorKind::Failed, format!("unreadable snapshot `{text}`"));
         Ok(Snapshot::parse(&text).ok_or_else(unreadable)?)
     }
@@ -197,7 +220,7 @@ impl Lane for PgLane {
             commit(session).await?;
             Ok(page)
         };
-        let page = sessions.within("sweeping", READ_DEADLINE, read).await?;
+        let page = sessions.within("sweeping", SWEEP_DEADLINE, read).await?;
         let full = i64::try_from(page.len()).is_ok_and(|rows| rows >= SWEEP_PAGE);
         let next = page.last().filter(|_| full).map(|(id, _)| *id);
         let unknown = page.into_iter().filter(|(id, _)| self.memory.is_unknown(*id));
@@ -219,10 +242,15 @@ fn limit(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// What ended a page. Whether bytes did is told by the statement that counted them.
-fn end(rows: &[PgRow], max_events: usize) -> Result<End, sqlx::Error> {
-    let by_bytes = rows.last().map_or(Ok(false), row::is_full)?;
-    Ok(if by_bytes || rows.len() >= max_events { End::Limit } else { End::Nothing })
+/// The events of a page, and what ended it. Whether bytes did is told by the statement that counted them; a row that
+/// came without its body only tells that there is more.
+fn page(rows: &[PgRow], max_events: usize) -> Result<(Vec<Claimed>, End), sqlx::Error> {
+    let Some(last) = rows.last() else { return Ok((Vec::new(), End::Nothing)) };
+    if !row::fits(last)? {
+        return Ok((decode(&rows[..rows.len() - 1])?, End::Limit));
+    }
+    let limited = row::is_full(last)? || rows.len() >= max_events;
+    Ok((decode(rows)?, if limited { End::Limit } else { End::Nothing }))
 }
 
 fn ids(events: &[Claimed]) -> Vec<i64> {

@@ -33,11 +33,17 @@ mod column {
     pub(super) const ATTEMPTS: usize = 12;
     pub(super) const DUE_IN: usize = 13;
     pub(super) const IS_FULL: usize = 14;
+    pub(super) const FITS: usize = 15;
 }
 
 /// Whether this row reaches the limit of bytes: rows after it, if any, were left out.
 pub(crate) fn is_full(row: &PgRow) -> Result<bool, sqlx::Error> {
     row.try_get(column::IS_FULL)
+}
+
+/// Whether this row came with its body; otherwise it only tells that there is more.
+pub(crate) fn fits(row: &PgRow) -> Result<bool, sqlx::Error> {
+    row.try_get(column::FITS)
 }
 
 /// Reads a row of `read_forward.sql` or `read_keys.sql`.

@@ -1,26 +1,29 @@
 -- Called by: Lane::read, of keys. $1 after, $2 known ids, $3 most rows, $4 most bytes, $5 through, $6 keys, $7 span.
 -- Index: events_pkey from $1 to $5, at most $7 rows of it, retries_pkey for each row that matches.
 -- Locks: AccessShareLock. `is_full` as in read_forward.sql.
-SELECT e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type, e.payload, e.payload_bytes, e.content_type,
-       e.headers, e.created_at, e.bucket, e.key,
+SELECT e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type,
+       CASE WHEN e.fits THEN e.payload END AS payload,
+       CASE WHEN e.fits THEN e.payload_bytes END AS payload_bytes, e.content_type,
+       CASE WHEN e.fits THEN e.headers END AS headers, e.created_at, e.bucket, e.key,
        r.attempts,
        CASE WHEN r.id IS NOT NULL
             THEN (extract(epoch FROM r.next_attempt_at) - extract(epoch FROM clock_timestamp()))::float8 END AS due_in,
-       e.bytes_through >= $4 AS is_full
-  FROM (SELECT *, sum(bytes) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS bytes_through
+       e.bytes_through >= $4 AS is_full, e.fits
+  FROM (SELECT *, bytes_through <= $4 OR bytes_through = bytes AS fits
+          FROM (SELECT *, sum(bytes) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS bytes_through
           FROM (SELECT *,
                        hashtextextended(aggregate_id, hashtextextended(aggregate_type, 0)) AS key,
                        256
                        + CASE WHEN pg_column_compression(payload) IS NULL THEN coalesce(pg_column_size(payload), 0)
                               ELSE octet_length(payload::text) END
-                       + coalesce(octet_length(payload_bytes), 0)
+                       + coalesce(octet_length(payload_bytes), 0) + coalesce(octet_length(content_type), 0)
                        + CASE WHEN pg_column_compression(headers) IS NULL THEN coalesce(pg_column_size(headers), 0)
                               ELSE octet_length(headers::text) END AS bytes
                   FROM (SELECT * FROM {schema}.events WHERE id > $1 AND id <= $5 ORDER BY id LIMIT $7) AS span
                  WHERE hashtextextended(aggregate_id, hashtextextended(aggregate_type, 0)) = ANY ($6::bigint[])
                    AND (id = ANY ($2::bigint[])) IS NOT TRUE
                  ORDER BY id
-                 LIMIT $3) AS page) AS e
+                 LIMIT $3) AS page) AS summed) AS e
   LEFT JOIN {schema}.retries AS r ON r.id = e.id AND r.event_id = e.event_id AND r.id > $1
  WHERE e.bytes_through - e.bytes < $4
  ORDER BY e.id

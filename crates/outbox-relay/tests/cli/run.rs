@@ -187,3 +187,20 @@ fn a_second_signal_exits_at_once() {
     assert_eq!(running.exit_code(), Some(1));
     assert!(second.elapsed() < Duration::from_secs(5), "an orderly stop takes 10 s here");
 }
+
+#[test]
+fn a_closed_stdout_is_refused_before_an_event_is_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = format!("exec {} run >&-", env!("CARGO_BIN_EXE_outbox-relay"));
+    let output = Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(directory.path())
+        .env("OUTBOX__DATABASE__URL", "postgres://nobody@127.0.0.1:1/none")
+        .env("OUTBOX__ADMIN__LISTEN", "off")
+        .env("OUTBOX__ROUTE__0__STDOUT", "{}")
+        .output()
+        .unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("stdout is closed"), "{error}");
+}
