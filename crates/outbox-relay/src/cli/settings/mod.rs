@@ -95,7 +95,6 @@ pub(crate) struct Log {
 pub(crate) enum Broker {
     Stdout,
     /// Only where the feature `rabbitmq` is on: otherwise the table is refused.
-    #[cfg_attr(not(feature = "rabbitmq"), expect(dead_code, reason = "its table is refused"))]
     RabbitMq(Box<RabbitMq>),
 }
 
