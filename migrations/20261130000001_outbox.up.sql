@@ -20,6 +20,8 @@ CREATE TABLE events (
   -- 64 for ever: what a bucket holds is computed here and nowhere else.
   bucket         smallint NOT NULL GENERATED ALWAYS AS ((hashtext(aggregate_id) & 63)::smallint) STORED,
   CONSTRAINT events_pkey PRIMARY KEY (id),
+  -- Relays read from zero; an id below it can only have been written by hand.
+  CONSTRAINT events_id CHECK (id > 0),
   CONSTRAINT events_one_payload CHECK (num_nonnulls(payload, payload_bytes) = 1),
   CONSTRAINT events_aggregate_type CHECK (octet_length(aggregate_type) BETWEEN 1 AND 255),
   CONSTRAINT events_aggregate_id CHECK (octet_length(aggregate_id) BETWEEN 1 AND 255),

@@ -22,6 +22,8 @@ pub struct Facts {
     pub read_only: bool,
     /// The setting `synchronous_commit` of this session.
     pub synchronous_commit: String,
+    /// The database's encoding, for example `UTF8`.
+    pub encoding: String,
     /// The setting `fsync`.
     pub fsync: bool,
     /// The role that asked, quoted where needed.
@@ -98,7 +100,7 @@ impl fmt::Display for Finding {
 /// What the database said, for example that it is not PostgreSQL.
 pub async fn facts(conn: &mut PgConnection, schema: &SchemaName) -> Result<Facts, sqlx::Error> {
     let server = sqlx::query_as(include_str!("sql/check_server.sql")).persistent(false);
-    let (version, in_recovery, read_only, synchronous_commit, fsync, role, database): ServerRow =
+    let (version, in_recovery, read_only, synchronous_commit, fsync, role, database, encoding): ServerRow =
         server.fetch_one(&mut *conn).await?;
     let table = sqlx::query_as(include_str!("sql/check_table.sql")).persistent(false).bind(schema.as_str());
     let table: Option<TableRow> = table.fetch_optional(&mut *conn).await?;
@@ -120,6 +122,7 @@ pub async fn facts(conn: &mut PgConnection, schema: &SchemaName) -> Result<Facts
         in_recovery,
         read_only,
         synchronous_commit,
+        encoding,
         fsync,
         role,
         database,
@@ -135,7 +138,7 @@ pub async fn facts(conn: &mut PgConnection, schema: &SchemaName) -> Result<Facts
     })
 }
 
-type ServerRow = (i32, bool, bool, String, bool, String, String);
+type ServerRow = (i32, bool, bool, String, bool, String, String, String);
 type TableRow = (Option<i64>, Option<i64>, Vec<String>, bool);
 
 impl Facts {
@@ -177,6 +180,16 @@ impl Facts {
             let text = "synchronous_commit is off: a crash of the server loses commits that were already acknowledged \
                         and, when they were delivered, events without their data";
             add(warning, text.to_owned());
+        }
+        if self.encoding != "UTF8" {
+            let encoding = &self.encoding;
+            add(
+                warning,
+                format!(
+                    "the database's encoding is {encoding}: a text without an equivalent in UTF-8 would stop the relay \
+                     until its row is moved away; use a database with encoding UTF8"
+                ),
+            );
         }
         if !self.fsync {
             add(warning, "fsync is off: a loss of power can lose or damage everything".to_owned());

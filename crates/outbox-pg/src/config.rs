@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use thiserror::Error;
 
@@ -116,7 +117,8 @@ impl PgConfig {
         if let Some(file) = &self.ca_file {
             options = options.ssl_root_cert(file);
         }
-        Ok(options)
+        // The driver would log the text of each statement that takes a second; what takes too long is told by us.
+        Ok(options.disable_statement_logging())
     }
 }
 

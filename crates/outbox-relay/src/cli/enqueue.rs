@@ -109,7 +109,13 @@ pub(crate) async fn enqueue(settings: &Settings, args: &EnqueueArgs, output: Out
         Failure::Failed(format!("the answer to the commit was lost: the events may or may not be written: {why}"))
     })?;
     let text: String = ids.iter().map(|id| format!("{id}\n")).collect();
-    print(output, &text, &Items { items: ids.into_iter().map(|event_id| Written { event_id }).collect() })
+    let items = ids.into_iter().map(|event_id| Written { event_id }).collect();
+    // A caller that takes this for a failure and tries again would write the events twice.
+    let told = |failure| match failure {
+        Failure::Failed(why) => Failure::Failed(format!("the events are committed, do not write them again; {why}")),
+        other => other,
+    };
+    print(output, &text, &Items { items }).map_err(told)
 }
 
 fn invalid(stdin: bool, index: usize, error: &InvalidEvent) -> Failure {
