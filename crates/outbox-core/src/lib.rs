@@ -17,6 +17,7 @@ mod publisher;
 mod store;
 mod timestamp;
 mod topic;
+pub mod wire;
 
 pub use envelope::Envelope;
 pub use error::{ErrorKind, PublishError};
