@@ -12,10 +12,10 @@ use tokio::time::Instant;
 
 use crate::SchemaName;
 use crate::identity::Identity;
-use crate::memory::{End, Memory};
+use crate::memory::{End, Memory, Start};
 use crate::notes::{Holder, Snapshot};
 use crate::pace::Pace;
-use crate::row;
+use crate::row::{self, Place};
 use crate::session::{CallError, Session, Sessions};
 
 /// The longest time for a page of a sweep, which carries ids and keys only.
@@ -24,16 +24,21 @@ const SWEEP_DEADLINE: Duration = Duration::from_secs(20);
 /// Rows that one read of spilled keys looks at: some tens of milliseconds.
 const KEYS_SPAN: i64 = 100_000;
 
+/// PostgreSQL compresses values of rows over some 2 kB only (`TOAST_TUPLE_THRESHOLD`), and an event counts for more
+/// than its row.
+const NEVER_COMPRESSED_BYTES: usize = 2000;
+
 /// Rows of one page of a full sweep.
 const SWEEP_PAGE: i64 = 10_000;
 
 /// The statements of a lane, with the schema's name in them.
 #[derive(Debug)]
 pub(crate) struct ReadSql {
-    note: Arc<str>,
+    note_and_begin: Arc<str>,
     begin: Arc<str>,
     patience: Arc<str>,
     forward: Arc<str>,
+    forward_sized: Arc<str>,
     keys: Arc<str>,
     span: Arc<str>,
     sweep: Arc<str>,
@@ -42,10 +47,15 @@ pub(crate) struct ReadSql {
 impl ReadSql {
     pub(crate) fn new(schema: &SchemaName) -> Self {
         Self {
-            note: schema.sql(include_str!("sql/note.sql")),
+            note_and_begin: schema.sql(concat!(
+                include_str!("sql/note.sql"),
+                ";\n",
+                include_str!("sql/read_begin.sql")
+            )),
             begin: schema.sql(include_str!("sql/read_begin.sql")),
             patience: schema.sql(include_str!("sql/read_patience.sql")),
             forward: schema.sql(include_str!("sql/read_forward.sql")),
+            forward_sized: schema.sql(include_str!("sql/read_forward_sized.sql")),
             keys: schema.sql(include_str!("sql/read_keys.sql")),
             span: schema.sql(include_str!("sql/read_span.sql")),
             sweep: schema.sql(include_str!("sql/sweep.sql")),
@@ -58,6 +68,8 @@ pub(crate) struct PgLane {
     sql: Arc<ReadSql>,
     memory: Memory,
     pace: Pace,
+    /// Rows of the last page were too large, or too likely to be compressed, for a limit for each.
+    large_rows: bool,
     /// As the last note told it.
     identity: Option<Identity>,
 }
@@ -74,34 +86,56 @@ impl fmt::Debug for PgLane {
 
 impl PgLane {
     pub(crate) fn new(sessions: Arc<Sessions>, sql: Arc<ReadSql>) -> Self {
-        Self { sessions, sql, memory: Memory::default(), pace: Pace::default(), identity: None }
+        Self { sessions, sql, memory: Memory::default(), pace: Pace::default(), large_rows: false, identity: None }
     }
 
     async fn forward(&mut self, max_events: usize, max_bytes: usize) -> Result<ReadBatch, StoreError> {
         let sessions = Arc::clone(&self.sessions);
         let (max_bytes, patience, begun) = (self.pace.bytes(max_bytes), self.pace.patience(), Instant::now());
+        let max_row_bytes = max_bytes / max_events.max(1);
         let read = async {
             let mut session = sessions.open().await?;
-            self.note(session.connection()).await?;
-            let snapshot = self.begin(session.connection()).await?;
+            let snapshot = self.note_and_begin(session.connection()).await?;
             let start = self.memory.forward(&snapshot);
-            let rows = sqlx::query(AssertSqlSafe(&*self.sql.forward))
-                .persistent(false)
-                .bind(start.after)
-                .bind(start.leave_out)
-                .bind(limit(max_events))
-                .bind(limit(max_bytes))
-                .bind(start.through);
-            let rows = session.connection().fetch_all(rows).await?;
+            let mut page = Page::default();
+            if !self.large_rows {
+                let rows = self.rows(session.connection(), &self.sql.forward, &start, max_events, max_row_bytes);
+                page = Page::of(&rows.await?, max_events)?;
+                self.large_rows = page.is_cut;
+            }
+            if self.large_rows {
+                let rows = self.rows(session.connection(), &self.sql.forward_sized, &start, max_events, max_bytes);
+                page = Page::of(&rows.await?, max_events)?;
+                let is_large = |event: &Claimed| event.envelope.bytes() > max_row_bytes.min(NEVER_COMPRESSED_BYTES);
+                self.large_rows = page.is_cut || page.events.iter().any(is_large);
+            }
             commit(session).await?;
-            let (events, end) = page(&rows, max_events)?;
-            Ok((snapshot, events, end))
+            Ok((snapshot, page.events, page.end))
         };
         let read = sessions.within("reading events", patience, read).await;
         let (snapshot, events, end) = self.paced(read, begun)?;
         let late = self.memory.forward_made(&snapshot, &ids(&events), end);
         let complete = end == End::Nothing;
         Ok(ReadBatch { events, complete, late, covered_through: self.memory.cursor() })
+    }
+
+    async fn rows(
+        &self,
+        connection: &mut PgConnection,
+        sql: &str,
+        start: &Start,
+        max_events: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        sqlx::query(AssertSqlSafe(sql))
+            .persistent(false)
+            .bind(start.after)
+            .bind(&start.leave_out)
+            .bind(limit(max_events))
+            .bind(limit(max_bytes))
+            .bind(start.through)
+            .fetch_all(connection)
+            .await
     }
 
     async fn keys(
@@ -129,7 +163,7 @@ impl PgLane {
                 .bind(keys)
                 .bind(KEYS_SPAN);
             let rows = session.connection().fetch_all(rows).await?;
-            let (events, end) = page(&rows, max_events)?;
+            let Page { events, end, .. } = Page::of(&rows, max_events)?;
             let covered = match events.last() {
                 Some(last) if end == End::Limit => last.envelope.id,
                 _ => {
@@ -160,28 +194,37 @@ impl PgLane {
         read
     }
 
-    /// Makes a note, and finds out whether what is known about ids still holds.
-    async fn note(&mut self, connection: &mut PgConnection) -> Result<(), CallError> {
-        let row = connection.fetch_one(sqlx::query(AssertSqlSafe(&*self.sql.note)).persistent(false)).await?;
+    /// Makes a note, finds out whether what is known about ids still holds, and begins the snapshot.
+    async fn note_and_begin(&mut self, connection: &mut PgConnection) -> Result<Snapshot, CallError> {
+        let rows = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(&*self.sql.note_and_begin))).await?;
+        let [note, snapshot] = rows.as_slice() else {
+            let problem = format!("a note and a snapshot were expected, {} rows came", rows.len());
+            return Err(StoreError::new(StoreErrorKind::Failed, problem).into());
+        };
         let identity = Identity {
-            started: row.try_get("started")?,
-            processes: row.try_get("processes")?,
-            sequence_file: row.try_get("sequence_file")?,
-            value: row.try_get("value")?,
+            started: note.try_get("started")?,
+            processes: note.try_get("processes")?,
+            sequence_file: note.try_get("sequence_file")?,
+            value: note.try_get("value")?,
         };
         if let Some(detail) = self.identity.as_ref().and_then(|before| before.broken_by(&identity)) {
             return Err(StoreError::new(StoreErrorKind::Restarted, detail).into());
         }
-        let holders: Vec<String> = row.try_get("holders")?;
-        let xids: Vec<String> = row.try_get("xids")?;
+        let holders: Vec<String> = note.try_get("holders")?;
+        let xids: Vec<String> = note.try_get("xids")?;
         self.memory.note(identity.value, with_xids(holders, &xids), Instant::now());
         self.identity = Some(identity);
-        Ok(())
+        self.begun(connection, snapshot).await
     }
 
     async fn begin(&self, connection: &mut PgConnection) -> Result<Snapshot, CallError> {
-        let row = connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(&*self.sql.begin))).await?;
-        let text: String = row.try_get(0)?;
+        let snapshot = connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(&*self.sql.begin))).await?;
+        self.begun(connection, &snapshot).await
+    }
+
+    /// A transaction has begun, in this snapshot.
+    async fn begun(&self, connection: &mut PgConnection, snapshot: &PgRow) -> Result<Snapshot, CallError> {
+        let text: String = snapshot.try_get(0)?;
         if self.pace.is_slow() {
             let milliseconds = self.pace.patience().as_millis().to_string();
             let patience = sqlx::query(AssertSqlSafe(&*self.sql.patience)).persistent(false).bind(milliseconds);
@@ -234,23 +277,46 @@ async fn commit(mut session: Session<'_>) -> Result<(), CallError> {
     Ok(())
 }
 
-fn decode(rows: &[PgRow]) -> Result<Vec<Claimed>, sqlx::Error> {
-    rows.iter().map(row::claimed).collect()
-}
-
 fn limit(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The events of a page, and what ended it. Whether bytes did is told by the statement that counted them; a row that
-/// came without its body only tells that there is more.
-fn page(rows: &[PgRow], max_events: usize) -> Result<(Vec<Claimed>, End), sqlx::Error> {
-    let Some(last) = rows.last() else { return Ok((Vec::new(), End::Nothing)) };
-    if !row::fits(last)? {
-        return Ok((decode(&rows[..rows.len() - 1])?, End::Limit));
+/// What one statement returned.
+#[derive(Debug)]
+struct Page {
+    events: Vec<Claimed>,
+    end: End,
+    /// Rows came without their bodies.
+    is_cut: bool,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self { events: Vec::new(), end: End::Nothing, is_cut: false }
     }
-    let limited = row::is_full(last)? || rows.len() >= max_events;
-    Ok((decode(rows)?, if limited { End::Limit } else { End::Nothing }))
+}
+
+impl Page {
+    /// The rows up to the first without its body. Whether bytes ended the page is told by the statement that counted
+    /// them.
+    fn of(rows: &[PgRow], max_events: usize) -> Result<Self, sqlx::Error> {
+        let mut page = Self { events: Vec::with_capacity(rows.len()), ..Self::default() };
+        if rows.len() >= max_events {
+            page.end = End::Limit;
+        }
+        for row in rows {
+            match row::place(row)? {
+                Place::Within => {}
+                Place::Last => page.end = End::Limit,
+                Place::Beyond => {
+                    (page.end, page.is_cut) = (End::Limit, true);
+                    break;
+                }
+            }
+            page.events.push(row::claimed(row)?);
+        }
+        Ok(page)
+    }
 }
 
 fn ids(events: &[Claimed]) -> Vec<i64> {

@@ -16,7 +16,7 @@ const SECONDS_1970_TO_2000: u64 = 946_684_800;
 /// Longer waits mean that an operator wrote `infinity` or the like; the next refresh looks again long before.
 const MAX_DUE_IN: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The columns of `read_forward.sql` and `read_keys.sql` by place: a name would be looked up anew in each row.
+/// The columns of `read_forward.sql`, `read_forward_sized.sql` and `read_keys.sql` by place: a name would be looked up anew in each row.
 mod column {
     pub(super) const ID: usize = 0;
     pub(super) const EVENT_ID: usize = 1;
@@ -32,21 +32,28 @@ mod column {
     pub(super) const KEY: usize = 11;
     pub(super) const ATTEMPTS: usize = 12;
     pub(super) const DUE_IN: usize = 13;
-    pub(super) const IS_FULL: usize = 14;
-    pub(super) const FITS: usize = 15;
+    pub(super) const PAGE: usize = 14;
 }
 
-/// Whether this row reaches the limit of bytes: rows after it, if any, were left out.
-pub(crate) fn is_full(row: &PgRow) -> Result<bool, sqlx::Error> {
-    row.try_get(column::IS_FULL)
+/// A row's place in its page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// It came without its body: it only tells that there is more.
+    Beyond,
+    Within,
+    /// It reaches the limit of bytes: rows after it, if any, were left out.
+    Last,
 }
 
-/// Whether this row came with its body; otherwise it only tells that there is more.
-pub(crate) fn fits(row: &PgRow) -> Result<bool, sqlx::Error> {
-    row.try_get(column::FITS)
+pub(crate) fn place(row: &PgRow) -> Result<Place, sqlx::Error> {
+    Ok(match row.try_get::<i32, _>(column::PAGE)? {
+        0 => Place::Beyond,
+        1 => Place::Within,
+        _ => Place::Last,
+    })
 }
 
-/// Reads a row of `read_forward.sql` or `read_keys.sql`.
+/// Reads a row of one of these statements, one with its body.
 pub(crate) fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
     let mut defects = Vec::new();
     let mut text = |place: usize, name: &str| -> Result<Option<String>, sqlx::Error> {
@@ -127,7 +134,11 @@ fn raw(row: &PgRow, column: usize) -> Result<Option<Vec<u8>>, sqlx::Error> {
 /// A `timestamptz`: microseconds, the ends of the range standing for infinity. Date libraries panic on what this can
 /// hold, hence by hand.
 fn timestamp(row: &PgRow, column: usize) -> Result<Option<SystemTime>, sqlx::Error> {
-    let bytes = raw(row, column)?.unwrap_or_default();
+    let value = row.try_get_raw(column)?;
+    if value.is_null() {
+        return Ok(None);
+    }
+    let bytes = value.as_bytes().map_err(sqlx::Error::Decode)?;
     Ok(<[u8; 8]>::try_from(bytes).ok().map(i64::from_be_bytes).and_then(system_time))
 }
 

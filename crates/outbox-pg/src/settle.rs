@@ -32,6 +32,7 @@ pub(crate) struct SettleSql {
     /// Whether the last settle got no answer in time.
     in_doubt: AtomicBool,
     settle: Arc<str>,
+    settle_range: Arc<str>,
     settle_retried: Arc<str>,
     fence: Arc<str>,
     retry: Arc<str>,
@@ -47,6 +48,7 @@ impl SettleSql {
             begin: Begin::new(schema),
             in_doubt: AtomicBool::new(false),
             settle: schema.sql(include_str!("sql/settle.sql")),
+            settle_range: schema.sql(include_str!("sql/settle_range.sql")),
             settle_retried: schema.sql(include_str!("sql/settle_retried.sql")),
             fence: schema.sql(include_str!("sql/fence.sql")),
             retry: schema.sql(include_str!("sql/retry.sql")),
@@ -65,10 +67,15 @@ pub(crate) async fn settle(sessions: &Sessions, sql: &SettleSql, confirmed: &[Co
     let retried = confirmed.iter().filter(|event| event.retried);
     let (retried_ids, retried_event_ids) = pairs(retried.map(|event| (event.id, event.event_id)));
     let in_doubt = sql.in_doubt.load(Ordering::Relaxed);
+    let range = close_together(&ids);
     let work = async {
         let mut session = sessions.open().await?;
         if retried_ids.is_empty() {
-            let settle = sqlx::query(AssertSqlSafe(&*sql.settle)).persistent(false).bind(ids).bind(event_ids);
+            let statement = if range.is_some() { &sql.settle_range } else { &sql.settle };
+            let mut settle = sqlx::query(AssertSqlSafe(&**statement)).persistent(false).bind(ids).bind(event_ids);
+            if let Some((lowest, highest)) = range {
+                settle = settle.bind(lowest).bind(highest);
+            }
             if !in_doubt {
                 // One message, the usual case. The server sets it no limit, so it is not the one that is repeated.
                 session.connection().execute(settle).await?;
@@ -92,6 +99,13 @@ pub(crate) async fn settle(sessions: &Sessions, sql: &SettleSql, confirmed: &[Co
     let settled = sessions.within("settling confirmed events", sql.deadline, work).await;
     sql.in_doubt.store(settled.is_err(), Ordering::Relaxed);
     settled
+}
+
+/// The lowest and the highest id, if at most every second one between them is not to be settled.
+fn close_together(ids: &[i64]) -> Option<(i64, i64)> {
+    let (lowest, highest) = (*ids.iter().min()?, *ids.iter().max()?);
+    let most = i64::try_from(ids.len()).ok()?.saturating_mul(2);
+    (highest.checked_sub(lowest)? < most).then_some((lowest, highest))
 }
 
 pub(crate) async fn write_back(

@@ -114,3 +114,15 @@ fn a_text_in_ascii_keeps_what_it_can() {
     check("zażółć …", "za\\u{17c}\\u{f3}\\u{142}\\u{107} \\u{2026}");
     check(&"ż".repeat(2000), &"\\u{17c}".repeat(2000)[..MAX_ERROR_BYTES]);
 }
+
+#[test]
+fn ids_that_lie_close_together_are_one_range() {
+    let check = |ids: &[i64], expected| assert_eq!(close_together(ids), expected, "{ids:?}");
+    check(&[], None);
+    check(&[7], Some((7, 7)));
+    check(&[9, 7], Some((7, 9)));
+    check(&[7, 11], None);
+    check(&[10, 1, 2, 3, 4], Some((1, 10)));
+    check(&[11, 1, 2, 3, 4], None);
+    check(&[i64::MIN, i64::MAX], None);
+}

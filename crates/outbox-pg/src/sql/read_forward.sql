@@ -1,11 +1,11 @@
--- Called by: Lane::read, forward. $1 start (exclusive), $2 known ids above it, $3 most rows, $4 most bytes,
+-- Called by: Lane::read, forward. $1 start (exclusive), $2 known ids above it, $3 most rows, $4 most bytes of one row,
 -- $5 end (inclusive).
 -- Index: events_pkey and retries_pkey from $1 on, merged. Locks: AccessShareLock.
 --
--- `IS NOT TRUE` instead of NOT lets PostgreSQL 14 hash the array too. A stored value that is not compressed tells its
--- length without being fetched; a compressed one must be unpacked to know it. `is_full`: this row reaches the limit of
--- bytes, so rows after it, if any, were left out. `fits`: it stays within the limit or is the first; one that does not
--- comes without its body, to be read as the first of the next page.
+-- What bounds the bytes of the page is a limit for each row, which costs a third of a running sum. `page`: 1 for a row
+-- that fits. 0 for one that does not, or is compressed, so that its size would have to be found out: it comes without
+-- its body, and the page is read by read_forward_sized.sql instead. `IS NOT TRUE` instead of NOT lets PostgreSQL 14 hash the
+-- array too.
 SELECT e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type,
        CASE WHEN e.fits THEN e.payload END AS payload,
        CASE WHEN e.fits THEN e.payload_bytes END AS payload_bytes, e.content_type,
@@ -14,21 +14,15 @@ SELECT e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type,
        r.attempts,
        CASE WHEN r.id IS NOT NULL
             THEN (extract(epoch FROM r.next_attempt_at) - extract(epoch FROM clock_timestamp()))::float8 END AS due_in,
-       e.bytes_through >= $4 AS is_full, e.fits
-  FROM (SELECT *, bytes_through <= $4 OR bytes_through = bytes AS fits
-          FROM (SELECT *, sum(bytes) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS bytes_through
-          FROM (SELECT *,
-                       256
-                       + CASE WHEN pg_column_compression(payload) IS NULL THEN coalesce(pg_column_size(payload), 0)
-                              ELSE octet_length(payload::text) END
-                       + coalesce(octet_length(payload_bytes), 0) + coalesce(octet_length(content_type), 0)
-                       + CASE WHEN pg_column_compression(headers) IS NULL THEN coalesce(pg_column_size(headers), 0)
-                              ELSE octet_length(headers::text) END AS bytes
-                  FROM {schema}.events
-                 WHERE id > $1 AND id <= $5
-                   AND (id = ANY ($2::bigint[])) IS NOT TRUE
-                 ORDER BY id
-                 LIMIT $3) AS page) AS summed) AS e
+       e.fits::int AS page
+  FROM (SELECT *,
+               pg_column_compression(payload) IS NULL AND pg_column_compression(headers) IS NULL
+               AND 256 + coalesce(pg_column_size(payload), 0) + coalesce(octet_length(payload_bytes), 0)
+                   + coalesce(octet_length(content_type), 0) + coalesce(pg_column_size(headers), 0) <= $4 AS fits
+          FROM {schema}.events
+         WHERE id > $1 AND id <= $5
+           AND (id = ANY ($2::bigint[])) IS NOT TRUE
+         ORDER BY id
+         LIMIT $3) AS e
   LEFT JOIN {schema}.retries AS r ON r.id = e.id AND r.event_id = e.event_id AND r.id > $1
- WHERE e.bytes_through - e.bytes < $4
  ORDER BY e.id

@@ -1,6 +1,6 @@
 -- Called by: Lane::read, of keys. $1 after, $2 known ids, $3 most rows, $4 most bytes, $5 through, $6 keys, $7 span.
 -- Index: events_pkey from $1 to $5, at most $7 rows of it, retries_pkey for each row that matches.
--- Locks: AccessShareLock. `is_full` as in read_forward.sql.
+-- Locks: AccessShareLock. `page` as in read_forward_sized.sql.
 SELECT e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type,
        CASE WHEN e.fits THEN e.payload END AS payload,
        CASE WHEN e.fits THEN e.payload_bytes END AS payload_bytes, e.content_type,
@@ -8,7 +8,7 @@ SELECT e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type,
        r.attempts,
        CASE WHEN r.id IS NOT NULL
             THEN (extract(epoch FROM r.next_attempt_at) - extract(epoch FROM clock_timestamp()))::float8 END AS due_in,
-       e.bytes_through >= $4 AS is_full, e.fits
+       CASE WHEN NOT e.fits THEN 0 WHEN e.bytes_through >= $4 THEN 2 ELSE 1 END AS page
   FROM (SELECT *, bytes_through <= $4 OR bytes_through = bytes AS fits
           FROM (SELECT *, sum(bytes) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS bytes_through
           FROM (SELECT *,

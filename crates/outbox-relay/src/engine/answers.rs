@@ -150,7 +150,7 @@ impl Session<'_> {
         now: Instant,
     ) {
         self.publishing -= 1;
-        let mut keys = BTreeSet::new();
+        let mut keys: Vec<u64> = batch.iter().map(|pending| pending.key).collect();
         match outcomes {
             Ok(outcomes) => {
                 let (mut throttled, mut confirmed) = (false, Vec::new());
@@ -160,7 +160,6 @@ impl Session<'_> {
                     followers(&batch, &outcomes, |pending| if in_order { pending.store_key } else { pending.key });
                 // From the last to the first, so that events of one key go back in order.
                 for (at, (pending, outcome)) in batch.into_iter().zip(outcomes).enumerate().rev() {
-                    keys.insert(pending.key);
                     if followers.contains(&at) {
                         self.send_again(pending);
                         continue;
@@ -186,7 +185,6 @@ impl Session<'_> {
                 }
                 let alone = batch.len() == 1;
                 for mut pending in batch.into_iter().rev() {
-                    keys.insert(pending.key);
                     pending.solo = true;
                     if alone {
                         let error = PublishError::new(ErrorKind::Failed, format!("the publisher panicked: {panic}"));
@@ -198,6 +196,8 @@ impl Session<'_> {
                 }
             }
         }
+        keys.sort_unstable();
+        keys.dedup();
         for key in keys {
             self.order.evaluate(key, now);
         }

@@ -1,8 +1,9 @@
 //! What was dropped for want of room, so that it is read again. Pure.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 
+use foldhash::HashMap;
 use tokio::time::Instant;
 
 /// Ordering keys that may be spilled at once; each costs about 100 bytes. At the limit the route stops reading new

@@ -8,7 +8,6 @@ use crate::Outcome;
 
 /// The article's table: processed rows stay, a partial index covers the pending ones.
 const TABLE: &str = "
-    DROP TABLE IF EXISTS article_outbox;
     CREATE TABLE article_outbox (
       id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
       event_id uuid NOT NULL DEFAULT gen_random_uuid(),

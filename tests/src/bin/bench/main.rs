@@ -12,14 +12,16 @@ use std::time::Duration;
 
 use outbox_services::postgres::{Options, Postgres};
 use serde_json::json;
+use sqlx::{Connection as _, Executor as _, PgConnection};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-const HELP: &str = "usage: bench [--events N] [--rounds N] [--window N] [--batch-size N]
+const HELP: &str = "usage: bench [--events N] [--rounds N] [--window N] [--batch-size N] [--only DESIGN]
 
   --events N   backlog of each design (default 200000)
   --rounds N   rounds; the median counts (default 3)
   --window N, --batch-size N   of the outbox's relay (default 2000 and 1000, as the relay's own)
+  --only DESIGN   row_by_row, set_based or outbox alone, to profile it; no ratios
 
 A server of its own with durable settings is started, unless OUTBOX_BENCH_PG_URL names one.";
 
@@ -28,6 +30,7 @@ struct Settings {
     rounds: usize,
     window: usize,
     batch_size: usize,
+    only: Option<&'static str>,
 }
 
 #[tokio::main]
@@ -47,6 +50,10 @@ async fn main() -> Outcome {
     let mut rates: [Vec<f64>; 3] = Default::default();
     for round in 1..=settings.rounds {
         for (design, rates) in NAMES.iter().zip(&mut rates) {
+            if settings.only.is_some_and(|only| only != *design) {
+                continue;
+            }
+            clear(&url).await?;
             let took = match *design {
                 "row_by_row" => baselines::row_by_row(&url, settings.events).await?,
                 "set_based" => baselines::set_based(&url, settings.events).await?,
@@ -56,6 +63,9 @@ async fn main() -> Outcome {
             eprintln!("round {round}: {design}: {rate:.0} events/s");
             rates.push(rate);
         }
+    }
+    if settings.only.is_some() {
+        return Ok(());
     }
     let [row_by_row, set_based, outbox] = rates.map(median);
     let report = json!({
@@ -74,6 +84,14 @@ async fn main() -> Outcome {
     Ok(())
 }
 
+/// No design pays for cleaning up after another: dead rows that are left would be vacuumed meanwhile.
+async fn clear(url: &str) -> Outcome {
+    let mut connection = PgConnection::connect(url).await?;
+    let drop = "DROP TABLE IF EXISTS article_outbox; DROP SCHEMA IF EXISTS outbox CASCADE";
+    connection.execute(sqlx::raw_sql(drop)).await?;
+    Ok(())
+}
+
 const NAMES: [&str; 3] = ["row_by_row", "set_based", "outbox"];
 
 fn rate(events: i64, took: Duration) -> f64 {
@@ -89,7 +107,7 @@ fn median(mut rates: Vec<f64>) -> f64 {
 }
 
 fn settings() -> Outcome<Option<Settings>> {
-    let mut settings = Settings { events: 200_000, rounds: 3, window: 2_000, batch_size: 1_000 };
+    let mut settings = Settings { events: 200_000, rounds: 3, window: 2_000, batch_size: 1_000, only: None };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a number\n\n{HELP}"));
@@ -98,6 +116,11 @@ fn settings() -> Outcome<Option<Settings>> {
             "--rounds" => settings.rounds = value()?.parse()?,
             "--window" => settings.window = value()?.parse()?,
             "--batch-size" => settings.batch_size = value()?.parse()?,
+            "--only" => {
+                let wanted = value()?;
+                let known = NAMES.into_iter().find(|name| *name == wanted);
+                settings.only = Some(known.ok_or_else(|| format!("--only must be one of {NAMES:?}, got `{wanted}`"))?);
+            }
             "--help" | "-h" => return Ok(None),
             unknown => return Err(format!("unknown argument `{unknown}`\n\n{HELP}").into()),
         }

@@ -60,7 +60,6 @@ impl Publisher for Null {
 pub(crate) async fn drain(url: &str, settings: &Settings) -> Outcome<Duration> {
     let events = settings.events;
     let mut connection = PgConnection::connect(url).await?;
-    connection.execute(sqlx::raw_sql("DROP SCHEMA IF EXISTS outbox CASCADE")).await?;
     migrate::up(&mut connection, &SchemaName::default()).await?;
     sqlx::query(FILL).bind(events).execute(&mut connection).await?;
     connection.execute(sqlx::raw_sql("VACUUM ANALYZE outbox.events")).await?;

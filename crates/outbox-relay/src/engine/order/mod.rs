@@ -8,10 +8,11 @@ mod aside;
 mod waiting;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{BinaryHeap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::{HashMap, HashMapExt as _};
 use outbox_core::Claimed;
 use tokio::time::Instant;
 
@@ -381,7 +382,8 @@ impl Order {
     /// Changes a key and keeps the loads right. Makes the key if it is new: first it has no place among the ready.
     fn change(&mut self, turn: u64, store_key: u64, change: impl FnOnce(&mut Key)) {
         let key = self.keys.entry(turn).or_insert_with(|| Key {
-            queue: VecDeque::new(),
+            // Most keys have one event in memory at a time.
+            queue: VecDeque::with_capacity(1),
             store_key,
             bytes: 0,
             out: 0,
