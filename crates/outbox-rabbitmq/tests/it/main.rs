@@ -8,4 +8,6 @@ mod limits;
 mod logs;
 mod pressure;
 mod routing;
+#[cfg(feature = "tls")]
+mod tls;
 mod topology;
