@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lapin::uri::{AMQPScheme, AMQPUri};
+use outbox_core::wire::Format;
 use outbox_core::{TopicSyntax, TopicTemplate};
 use serde::Deserialize;
 
@@ -68,6 +69,9 @@ pub struct RabbitMqConfig {
     /// `max_message_size`. Default [`DEFAULT_MAX_MESSAGE_BYTES`].
     #[serde(deserialize_with = "units::bytes")]
     pub max_message_bytes: usize,
+    /// How events are written. Not a key of this table: a route sets it. Default [`Format::Plain`].
+    #[serde(skip)]
+    pub format: Format,
     /// PEM file of authorities to trust beside the system's. Needs feature `tls` and `amqps://`. Default none.
     pub ca_file: Option<PathBuf>,
     /// PEM file of the client certificate and its chain; goes with `key_file`. Default none.
@@ -87,6 +91,7 @@ impl Default for RabbitMqConfig {
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             heartbeat: DEFAULT_HEARTBEAT,
             max_message_bytes: DEFAULT_MAX_MESSAGE_BYTES,
+            format: Format::default(),
             ca_file: None,
             cert_file: None,
             key_file: None,
@@ -105,6 +110,7 @@ impl fmt::Debug for RabbitMqConfig {
             .field("connect_timeout", &self.connect_timeout)
             .field("heartbeat", &self.heartbeat)
             .field("max_message_bytes", &self.max_message_bytes)
+            .field("format", &self.format)
             .finish_non_exhaustive()
     }
 }
@@ -154,6 +160,13 @@ impl RabbitMqConfig {
     #[must_use]
     pub const fn with_max_message_bytes(mut self, bytes: usize) -> Self {
         self.max_message_bytes = bytes;
+        self
+    }
+
+    /// Sets how events are written.
+    #[must_use]
+    pub fn with_format(mut self, format: Format) -> Self {
+        self.format = format;
         self
     }
 

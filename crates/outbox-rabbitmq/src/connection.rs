@@ -16,10 +16,13 @@ use tokio::time::timeout;
 
 use crate::config::RabbitMqConfig;
 use crate::error::{Fault, Stage, classify};
-use crate::socket::{self, SocketGuard};
+use crate::socket::{self, Failure, SocketGuard};
 
 /// AMQP's reply code for a normal end.
 const REPLY_SUCCESS: u16 = 200;
+
+const AFTER_TLS: &str = ": it ended the connection right after the TLS handshake, as a broker does that refuses the client's \
+                         certificate (cert_file) or wants one";
 
 /// A live connection.
 pub(crate) struct Session {
@@ -193,9 +196,10 @@ impl Link {
                 tracing::info!(broker = %place, "connected to rabbitmq");
                 Ok(Session::new(connection, Some(socket)))
             }
-            Ok(Err(error)) => {
+            Ok(Err(Failure { error, after_tls })) => {
                 let kind = classify(Fault::of(&error), Stage::Opening, None).kind;
-                Err(PublishError::new(kind, format!("can't connect to rabbitmq at {place}")).with_source(error))
+                let hint = if after_tls { AFTER_TLS } else { "" };
+                Err(PublishError::new(kind, format!("can't connect to rabbitmq at {place}{hint}")).with_source(error))
             }
             Err(_) => {
                 let kind = classify(Fault::TimedOut, Stage::Opening, None).kind;

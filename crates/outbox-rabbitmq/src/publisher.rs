@@ -131,9 +131,10 @@ impl Publisher for RabbitMqPublisher {
 
     async fn publish(&self, events: &[Envelope]) -> PublishReport {
         let mut report = PublishReport::unfilled(events.len());
+        let config = &self.shared.config;
         let (mut indices, mut messages) = (Vec::new(), Vec::new());
         for (index, event) in events.iter().enumerate() {
-            match encode(event, &self.topic, self.shared.config.max_message_bytes) {
+            match encode(event, &self.topic, &config.format, config.max_message_bytes) {
                 Ok(message) => {
                     indices.push(index);
                     messages.push(message);
@@ -141,7 +142,7 @@ impl Publisher for RabbitMqPublisher {
                 Err(error) => report.set(index, Err(error)),
             }
         }
-        let channels = usize::from(self.shared.config.channels);
+        let channels = usize::from(config.channels);
         let per_channel = messages.len().div_ceil(channels).max(MIN_EVENTS_PER_CHANNEL);
         let deadline = Instant::now() + self.patience();
         let mut parts = Vec::new();

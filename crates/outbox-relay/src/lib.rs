@@ -9,7 +9,6 @@
 //! | `rabbitmq` | re-export of `outbox-rabbitmq` | no |
 //! | `cli` | the binary: config file, commands, probes | no |
 
-mod base64;
 mod config;
 mod engine;
 mod health;

@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use outbox_core::rfc3339_micros;
 use outbox_core::{Capabilities, Envelope, ErrorKind, Payload, PublishError, PublishReport, Publisher, Receipt};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::Mutex as AsyncMutex;
-
-use crate::base64;
 
 /// Writes each event as one line of JSON.
 ///
@@ -309,7 +309,7 @@ fn encode(event: &Envelope) -> Result<Vec<u8>, PublishError> {
         }
         Payload::Bytes { data, .. } => {
             line.extend_from_slice(b",\"payload_base64\":\"");
-            base64::encode_into(&mut line, data);
+            line.extend_from_slice(STANDARD.encode(data).as_bytes());
             line.push(b'"');
         }
     }

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use outbox_core::{Capabilities, Publisher};
 use outbox_testkit::publisher_suite::{Arrived, Fault, PublisherHarness};
 
 use super::{Scripted, StdoutPublisher};
-use crate::base64::decode;
 
 #[derive(serde::Deserialize)]
 struct Line<'a> {
@@ -30,7 +31,7 @@ impl Line<'_> {
     fn arrived(self) -> Arrived {
         let body = match (self.payload, self.payload_base64) {
             (Some(json), None) => Bytes::from(json.get().to_owned()),
-            (None, Some(text)) => decode(&text).unwrap().into(),
+            (None, Some(text)) => STANDARD.decode(text).unwrap().into(),
             _ => panic!("either payload or payload_base64"),
         };
         let system = [

@@ -150,6 +150,34 @@ pub fn faketime(progress: &dyn Fn(&str)) -> Result<PathBuf> {
         .ok_or_else(|| ServiceError::new(format!("{} holds no libfaketime.so.1: package changed?", target.display())))
 }
 
+/// The version of the CloudEvents SDK that tests read with: it knows the bindings of HTTP, Kafka and AMQP.
+const CLOUDEVENTS_SDK: &str = "cloudevents==2.2.0";
+
+/// Downloads the CloudEvents SDK for Python, an independent reader of what adapters write, and returns the directory
+/// for `PYTHONPATH`. Returns at once when it is there already.
+///
+/// # Errors
+/// When Python 3.10 or newer with pip is missing, or finds no such package.
+pub fn cloudevents_sdk(progress: &dyn Fn(&str)) -> Result<PathBuf> {
+    let target = make_base_dir()?.join("cloudevents-sdk");
+    if target.join("cloudevents").is_dir() {
+        return Ok(target);
+    }
+    progress("CloudEvents SDK: downloading with pip (about 1 MB)");
+    let work = fresh(&part_of(&target))?;
+    run(Command::new("python3")
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "--target"])
+        .arg(&work)
+        .arg(CLOUDEVENTS_SDK))
+    .map_err(|error| {
+        let advice = "install python3 with pip";
+        ServiceError::new(format!("the CloudEvents SDK could not be downloaded ({advice}): {error}"))
+    })?;
+    publish(&work, &target)?;
+    remove(&work)?;
+    Ok(target)
+}
+
 /// Downloads Debian packages with `apt-get` and unpacks them at `target`, after `prepare` has seen the tree.
 fn debian(packages: &[&str], target: &Path, prepare: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let work = fresh(&part_of(target))?;

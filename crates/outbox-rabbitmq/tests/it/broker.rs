@@ -47,7 +47,7 @@ pub(crate) struct Broker {
     pub(crate) url: String,
     pub(crate) exchange: String,
     pub(crate) queue: String,
-    channel: Channel,
+    pub(crate) channel: Channel,
     connection: Connection,
 }
 
@@ -58,6 +58,11 @@ impl Broker {
         let channel = connection.create_channel().await.unwrap();
         let id = Uuid::now_v7().simple();
         Self { url: url.to_owned(), exchange: format!("x-{id}"), queue: format!("q-{id}"), channel, connection }
+    }
+
+    /// A new connection under the names of another, for a broker that has been restarted.
+    pub(crate) async fn existing(other: &Self, url: &str) -> Self {
+        Self { exchange: other.exchange.clone(), queue: other.queue.clone(), ..Self::bare(url).await }
     }
 
     /// A topic exchange and a durable queue bound to the suite's routing key.

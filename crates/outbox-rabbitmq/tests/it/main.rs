@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "what tests share panics as the tests do")]
 
+mod bad_events;
 mod broker;
 mod contract;
 mod limits;
 mod logs;
 mod pressure;
+mod restart;
 mod routing;
+#[cfg(feature = "tls")]
+mod tls;
 mod topology;

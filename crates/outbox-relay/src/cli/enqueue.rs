@@ -3,6 +3,8 @@
 use std::io::Read;
 use std::path::PathBuf;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use outbox_core::{EventId, Headers, InvalidEvent, NewEvent, Payload};
 use outbox_pg::{EnqueueError, Outbox};
@@ -15,7 +17,6 @@ use super::args::Output;
 use super::failure::{Failure, with_causes};
 use super::output::{Items, print};
 use super::settings::Settings;
-use crate::base64;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -169,7 +170,7 @@ fn from_lines(input: &[u8]) -> Result<Vec<NewEvent>, Failure> {
             (Some(json), None) if line.content_type.is_none() => Payload::raw_json(json.get().to_owned()),
             (Some(_), None) => return Err(wrong("content_type goes with payload_base64 only")),
             (None, Some(text)) => {
-                let data = base64::decode(&text).ok_or_else(|| wrong("payload_base64 is no base64 with padding"))?;
+                let data = STANDARD.decode(text).map_err(|_| wrong("payload_base64 is no base64 with padding"))?;
                 Payload::Bytes { data: data.into(), content_type: line.content_type }
             }
             _ => return Err(wrong("needs exactly one of payload and payload_base64")),

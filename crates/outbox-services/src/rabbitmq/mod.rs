@@ -7,7 +7,9 @@
 mod binaries;
 mod node;
 mod shared;
+mod tls;
 
 pub use binaries::{Binaries, ROOT_VARIABLE};
 pub use node::{Detached, RabbitMq};
 pub use shared::{MANAGEMENT_URL_VARIABLE, URL_VARIABLE, shared, shared_management, shared_or_skip};
+pub use tls::{ClientCertificates, Tls};

@@ -9,6 +9,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use super::Binaries;
+use super::tls::{self, Tls};
 use crate::process::{
     Guard, Identity, free_port, is_listening, log_tail, private_dir, run, spawn_server, tail, wait_until,
 };
@@ -30,11 +31,18 @@ struct Ports {
     distribution: u16,
     mapper: u16,
     management: u16,
+    tls: u16,
 }
 
 impl Ports {
     fn pick() -> Result<Self> {
-        Ok(Self { amqp: free_port()?, distribution: free_port()?, mapper: free_port()?, management: free_port()? })
+        Ok(Self {
+            amqp: free_port()?,
+            distribution: free_port()?,
+            mapper: free_port()?,
+            management: free_port()?,
+            tls: free_port()?,
+        })
     }
 }
 
@@ -69,6 +77,18 @@ impl RabbitMq {
     /// # Errors
     /// When there are no binaries ([`Binaries::find`]) or the node does not come up; the text holds its log's end.
     pub fn start() -> Result<Self> {
+        Self::start_node(None)
+    }
+
+    /// Starts a node that also speaks TLS, see [`RabbitMq::tls_port`].
+    ///
+    /// # Errors
+    /// As [`RabbitMq::start`].
+    pub fn start_with_tls(tls: &Tls<'_>) -> Result<Self> {
+        Self::start_node(Some(tls))
+    }
+
+    fn start_node(tls: Option<&Tls<'_>>) -> Result<Self> {
         let binaries = Binaries::find()?;
         let mut tries = 0;
         loop {
@@ -77,7 +97,7 @@ impl RabbitMq {
             let guard = Some(Guard::new(&dir)?);
             let ports = Ports::pick()?;
             let mut broker = Self { binaries: binaries.clone(), dir, ports, server: None, mapper: None, guard };
-            broker.write_config()?;
+            broker.write_config(tls)?;
             broker.start_mapper()?;
             match broker.start_again() {
                 Err(error) if tries < PORT_TRIES && is_about_a_port(&error.to_string()) => {}
@@ -102,6 +122,22 @@ impl RabbitMq {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.ports.amqp
+    }
+
+    /// The port of AMQP over TLS, where the node was started with it.
+    #[must_use]
+    pub fn tls_port(&self) -> u16 {
+        self.ports.tls
+    }
+
+    /// Gives the node another certificate, which new connections see. Takes 1 to 3 s.
+    ///
+    /// # Errors
+    /// When the files can't be written or the node does not take the command.
+    pub fn renew_certificate(&self, cert_pem: &str, key_pem: &str) -> Result<()> {
+        tls::renew(&self.dir, cert_pem, key_pem)
+            .map_err(|error| ServiceError::while_doing("can't write the broker's certificate", error))?;
+        self.ctl(&["eval", "ssl:clear_pem_cache()."]).map(|_| ())
     }
 
     /// What the node prints.
@@ -210,17 +246,21 @@ impl RabbitMq {
         self.process().ok_or_else(|| ServiceError::new("RabbitMQ is not running"))
     }
 
-    fn write_config(&self) -> Result<()> {
+    fn write_config(&self, tls: Option<&Tls<'_>>) -> Result<()> {
         let Ports { amqp, management, .. } = self.ports;
-        let config = format!(
+        let mut config = format!(
             "listeners.tcp.default = 127.0.0.1:{amqp}\n\
              management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {management}\n\
              loopback_users = none\ndisk_free_limit.absolute = 50MB\nvm_memory_high_watermark.absolute = 512MB\n\
              log.console = true\nlog.console.level = warning\nlog.file = false\n"
         );
+        if let Some(tls) = tls {
+            config += &tls.config(&self.dir, self.ports.tls);
+        }
         let write = |name: &str, text: &str| fs::write(self.dir.join(name), text);
         fs::set_permissions(&self.dir, fs::Permissions::from_mode(0o700))
             .and_then(|()| write("rabbitmq.conf", &config))
+            .and_then(|()| tls.map_or(Ok(()), |tls| tls.write(&self.dir)))
             .and_then(|()| write("env.conf", ""))
             .and_then(|()| write("enabled_plugins", "[rabbitmq_management].\n"))
             .and_then(|()| fs::create_dir(self.dir.join("home")))
