@@ -33,8 +33,7 @@ fn each_problem_is_named_with_its_field_and_without_a_secret() {
     let one_login = "creds_file: set only one of creds_file, user, token, token_file and a login in the url";
     check(NatsConfig::new(url, "orders").with_creds_file("relay.creds"), &[one_login]);
     check(NatsConfig::default().with_token("hunter2").with_user_and_password("u", "hunter2"), &[one_login]);
-    let mut no_user = NatsConfig::default();
-    no_user.password = Some("hunter2".to_owned());
+    let no_user = NatsConfig { password: Some("hunter2".to_owned()), ..NatsConfig::default() };
     check(no_user, &["user: goes with either password or password_file"]);
     check(
         NatsConfig::new(url, "orders.>")
