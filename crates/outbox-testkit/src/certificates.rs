@@ -6,6 +6,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     date_time_ymd,
 };
+use uuid::Uuid;
 
 /// A certificate authority of its own, which nothing trusts until it is told to.
 pub struct Authority {
@@ -40,7 +41,8 @@ impl Authority {
     #[must_use]
     pub fn new() -> Self {
         let mut params = params(Validity::Valid);
-        params.distinguished_name.push(DnType::CommonName, "authority of a test");
+        // Two of one name would be taken for one with two keys: a bad signature instead of an unknown authority.
+        params.distinguished_name.push(DnType::CommonName, format!("authority {}", Uuid::now_v7()));
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate().expect("a key");
