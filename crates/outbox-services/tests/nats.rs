@@ -16,7 +16,13 @@ fn answer(port: u16, login: &str, within: Duration) -> Option<String> {
         let mut next = || lines.next().unwrap_or_else(|| Err(std::io::ErrorKind::UnexpectedEof.into()));
         next()?;
         (&socket).write_all(format!("CONNECT {{\"verbose\":false{login}}}\r\nPING\r\n").as_bytes())?;
-        next()
+        // A server may introduce itself once more.
+        loop {
+            let line = next()?;
+            if !line.starts_with("INFO ") {
+                return Ok(line);
+            }
+        }
     };
     asked().ok()
 }

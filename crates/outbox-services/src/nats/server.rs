@@ -192,9 +192,14 @@ impl Nats {
     /// Stops the server in its tracks: connections stay open, nothing is answered.
     ///
     /// # Errors
-    /// When it is not running.
+    /// When it is not running, or does not stand still.
     pub fn pause(&self) -> Result<()> {
-        self.running()?.signal("STOP")
+        let process = self.running()?;
+        process.signal("STOP")?;
+        match wait_until(STOP_LIMIT, || process.stands_still()) {
+            true => Ok(()),
+            false => Err(ServiceError::new(format!("NATS does not stand still after {STOP_LIMIT:?}"))),
+        }
     }
 
     /// Lets a paused server go on.
