@@ -221,7 +221,9 @@ impl Nats {
         self.running()?.signal("HUP")?;
         let since = |server: &Self| server.printed().map(|text| text[before.min(text.len())..].to_owned());
         let done = wait_until(RELOAD_LIMIT, || {
-            since(self).is_ok_and(|text| text.contains("Reloaded server configuration") || text.contains("[ERR]"))
+            since(self).is_ok_and(|text| {
+                text.contains("Reloaded server configuration") || text.contains("Failed to reload server configuration")
+            })
         });
         let said = since(self)?;
         if done && said.contains("Reloaded server configuration") {
