@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use outbox_services::nats::{self, Binary, Nats, Version};
 use outbox_services::postgres::{self, Binaries, Options, Postgres};
 use outbox_services::rabbitmq::{self, RabbitMq};
 use outbox_services::{ServiceError, install};
@@ -19,31 +20,40 @@ pub(crate) struct Servers {
     // Held for their `Drop`.
     _postgres: Option<Postgres>,
     _rabbitmq: Option<RabbitMq>,
+    _nats: Option<Nats>,
 }
 
-/// Which brokers a run needs beside PostgreSQL.
+/// A broker that a run needs beside PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Broker {
-    None,
     RabbitMq,
+    Nats,
+}
+
+impl Broker {
+    /// Those that have tests.
+    pub(crate) const ALL: [Self; 2] = [Self::RabbitMq, Self::Nats];
 }
 
 impl Servers {
-    /// Takes or starts what is needed; starting both at once costs what the slower one does.
-    pub(crate) fn acquire(pg_major: Option<u32>, broker: Broker) -> Outcome<Self> {
-        let rabbitmq = std::thread::spawn(move || match broker {
-            Broker::None => Ok((Vec::new(), None)),
-            Broker::RabbitMq => take_rabbitmq(),
-        });
+    /// Takes or starts what is needed; starting all at once costs what the slowest one does.
+    pub(crate) fn acquire(pg_major: Option<u32>, brokers: &[Broker]) -> Outcome<Self> {
+        let wanted = |broker| brokers.contains(&broker);
+        let (with_rabbitmq, with_nats) = (wanted(Broker::RabbitMq), wanted(Broker::Nats));
+        let rabbitmq = std::thread::spawn(move || take_if(with_rabbitmq, take_rabbitmq));
+        let nats = std::thread::spawn(move || take_if(with_nats, take_nats));
         let taken = take_postgres(pg_major);
-        let also = rabbitmq.join().map_err(|_| "starting RabbitMQ panicked".to_owned())?;
+        let rabbitmq = rabbitmq.join().map_err(|_| "starting RabbitMQ panicked".to_owned())?;
+        let nats = nats.join().map_err(|_| "starting NATS panicked".to_owned())?;
         let (mut environment, postgres) = taken?;
-        let (more, rabbitmq) = also?;
+        let (more, rabbitmq) = rabbitmq?;
+        environment.extend(more);
+        let (more, nats) = nats?;
         environment.extend(more);
         for (name, value) in &environment {
             println!("  {name}={}", services::without_password(value));
         }
-        Ok(Self { environment, _postgres: postgres, _rabbitmq: rabbitmq })
+        Ok(Self { environment, _postgres: postgres, _rabbitmq: rabbitmq, _nats: nats })
     }
 
     /// Leads a command to these servers.
@@ -53,6 +63,10 @@ impl Servers {
 }
 
 type Taken<T> = (Vec<(&'static str, String)>, Option<T>);
+
+fn take_if<T>(wanted: bool, take: impl FnOnce() -> Outcome<Taken<T>>) -> Outcome<Taken<T>> {
+    if wanted { take() } else { Ok((Vec::new(), None)) }
+}
 
 fn take_postgres(major: Option<u32>) -> Outcome<Taken<Postgres>> {
     if major.is_none() {
@@ -91,6 +105,21 @@ fn take_rabbitmq() -> Outcome<Taken<RabbitMq>> {
     Ok((environment, Some(broker)))
 }
 
+fn take_nats() -> Outcome<Taken<Nats>> {
+    // Tests with limits, users or certificates start servers of their own, of both lines.
+    find_nats()?;
+    if let Some(url) = variable(nats::URL_VARIABLE) {
+        println!("NATS: the one that {} names", nats::URL_VARIABLE);
+        return Ok((vec![(nats::URL_VARIABLE, url)], None));
+    }
+    if let Some(url) = services::live_url("nats") {
+        println!("NATS: the one of `cargo xtask services`");
+        return Ok((vec![(nats::URL_VARIABLE, url)], None));
+    }
+    let server = start_nats()?;
+    Ok((vec![(nats::URL_VARIABLE, server.url())], Some(server)))
+}
+
 /// Starts PostgreSQL, after downloading it where it is absent.
 pub(crate) fn start_postgres(major: Option<u32>) -> Outcome<Postgres> {
     let binaries = match Binaries::find(major) {
@@ -113,6 +142,23 @@ pub(crate) fn start_rabbitmq() -> Outcome<RabbitMq> {
     }
     println!("RabbitMQ: starting (4 to 20 s)");
     RabbitMq::start().map_err(text)
+}
+
+/// Starts NATS, after downloading it where it is absent.
+pub(crate) fn start_nats() -> Outcome<Nats> {
+    find_nats()?;
+    println!("NATS: starting");
+    Nats::start(Version::New).map_err(text)
+}
+
+/// Downloads NATS, new and old, where it is absent.
+fn find_nats() -> Outcome {
+    for line in [Version::New, Version::Old] {
+        if Binary::find(line).is_err() {
+            nats::download(line, &progress).map_err(text)?;
+        }
+    }
+    Ok(())
 }
 
 /// A variable that is set and not empty.

@@ -179,7 +179,7 @@ pub fn cloudevents_sdk(progress: &dyn Fn(&str)) -> Result<PathBuf> {
 }
 
 /// Downloads Debian packages with `apt-get` and unpacks them at `target`, after `prepare` has seen the tree.
-fn debian(packages: &[&str], target: &Path, prepare: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+pub(crate) fn debian(packages: &[&str], target: &Path, prepare: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let work = fresh(&part_of(target))?;
     let (downloads, root) = (work.join("packages"), work.join("root"));
     for dir in ["packages", "root", "lists/partial", "cache/archives/partial"] {
@@ -236,7 +236,7 @@ pub(crate) fn downloaded_postgres(target: &Path) -> Option<PathBuf> {
 }
 
 /// An empty directory at this path, whatever was there.
-fn fresh(path: &Path) -> Result<PathBuf> {
+pub(crate) fn fresh(path: &Path) -> Result<PathBuf> {
     remove(path)?;
     fs::create_dir_all(path)
         .map_err(|error| ServiceError::while_doing(&format!("can't make {}", path.display()), error))?;
@@ -244,12 +244,12 @@ fn fresh(path: &Path) -> Result<PathBuf> {
 }
 
 /// Where a download is prepared: of this process alone, for two may want the same at once.
-fn part_of(target: &Path) -> PathBuf {
+pub(crate) fn part_of(target: &Path) -> PathBuf {
     target.with_extension(format!("part-{}", std::process::id()))
 }
 
 /// Puts a finished directory in its place: others see it whole or not at all.
-fn publish(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn publish(from: &Path, to: &Path) -> Result<()> {
     match fs::rename(from, to) {
         // Another process was faster, and what it has put there is as good.
         Err(_) if to.is_dir() => Ok(()),
@@ -258,7 +258,7 @@ fn publish(from: &Path, to: &Path) -> Result<()> {
     }
 }
 
-fn remove(path: &Path) -> Result<()> {
+pub(crate) fn remove(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(ServiceError::while_doing(&format!("can't remove {}", path.display()), error))

@@ -63,6 +63,15 @@ impl Identity {
         sent.map(|_| ())
     }
 
+    /// Whether each thread of the process stands still after a `STOP`, which takes a moment to reach them all.
+    pub(crate) fn stands_still(&self) -> bool {
+        let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.pid)) else { return false };
+        threads.flatten().all(|thread| {
+            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['T', 't']))
+        })
+    }
+
     /// Waits until the process is gone.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ struct Rule {
     remedy: &'static str,
 }
 
-const RULES: [Rule; 6] = [
+const RULES: [Rule; 7] = [
     Rule {
         package: "outbox-core",
         features: &["--all-features"],
@@ -31,6 +31,21 @@ const RULES: [Rule; 6] = [
         package: "outbox-rabbitmq",
         features: &["--all-features"],
         forbidden: &["sqlx", "sqlx-core", "outbox-pg", "outbox-relay"],
+        remedy: "adapters know the core only: let the relay or the application bring them together",
+    },
+    Rule {
+        package: "outbox-nats",
+        features: &["--all-features"],
+        forbidden: &[
+            "sqlx",
+            "sqlx-core",
+            "lapin",
+            "aws-lc-rs",
+            "aws-lc-sys",
+            "outbox-pg",
+            "outbox-rabbitmq",
+            "outbox-relay",
+        ],
         remedy: "adapters know the core only: let the relay or the application bring them together",
     },
     Rule {
