@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use outbox_core::{Envelope, ErrorKind, Publisher};
+use outbox_testkit::proxy::{FaultProxy, Mode};
 use outbox_webhook::WebhookPublisher;
 
 use crate::events::{config, events, id, kinds, publish, publish_one, publisher};
@@ -133,19 +134,26 @@ async fn an_endpoint_in_trouble_is_spared() {
     assert_eq!(publisher.check().await.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
-/// With the endpoint away a large batch ends soon: one refused connection answers for all.
+/// With the endpoint away a large batch ends soon: one connection that can't be made answers for all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_batch_without_an_endpoint_ends_soon() {
     let receiver = Receiver::start().await;
-    let publisher = publisher(receiver.url("/"));
-    drop(receiver);
-    let begun = Instant::now();
-    let outcomes = publish(&publisher, &events(5000)).await;
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-    for outcome in outcomes {
-        let error = outcome.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable);
-        assert!(error.report().contains("can't connect to 127.0.0.1:"), "{}", error.report());
+    let proxy = FaultProxy::start(receiver.addr.to_string()).await.unwrap();
+    proxy.set_mode(Mode::Blackhole);
+    let silent = config(format!("https://localhost:{}/", proxy.addr().port()));
+    let silent = silent.with_connect_timeout(Duration::from_secs(1)).with_max_in_flight(1);
+    let refusing = config(Receiver::start().await.url("/"));
+    for (config, cause) in [(silent, "no connection to localhost within 1s"), (refusing, "can't connect to 127.0.0.1:")]
+    {
+        let publisher = WebhookPublisher::connect(config).unwrap();
+        let begun = Instant::now();
+        let outcomes = publish(&publisher, &events(5000)).await;
+        assert!(begun.elapsed() < Duration::from_secs(6), "{cause}: {:?}", begun.elapsed());
+        for outcome in outcomes {
+            let error = outcome.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert!(error.report().contains(cause), "{}", error.report());
+        }
     }
 }
 
