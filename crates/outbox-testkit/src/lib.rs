@@ -1,5 +1,5 @@
 //! What tests of an outbox need: conformance suites, an in-memory store and publisher, a fault proxy, the history
-//! checker, and launchers of real services. A development dependency only.
+//! checker, certificates, and launchers of real services. A development dependency only.
 
 pub mod certificates;
 pub mod golden;

@@ -63,8 +63,17 @@ impl FaultProxy {
     /// # Errors
     /// When no port can be listened on.
     pub async fn start(upstream: impl Into<String>) -> io::Result<Self> {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), upstream).await
+    }
+
+    /// The same at a given address, such as that of a proxy that was stopped: then nothing listened there meanwhile,
+    /// which refuses connections in a way that [`Mode::Refuse`] can't.
+    ///
+    /// # Errors
+    /// When the address can't be listened on.
+    pub async fn start_at(addr: SocketAddr, upstream: impl Into<String>) -> io::Result<Self> {
         let upstream = upstream.into();
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let listener = TcpListener::bind(addr).await?;
         let addr = listener.local_addr()?;
         let mode = watch::Sender::new(Mode::Pass);
         let cuts = watch::Sender::new(0);

@@ -1,1 +1,22 @@
 #![doc = include_str!("docs.md")]
+
+mod answer;
+mod config;
+mod connector;
+mod encode;
+mod endpoint;
+mod error;
+mod exchange;
+mod guard;
+mod health;
+mod publisher;
+mod sign;
+mod tls;
+mod units;
+
+pub use config::{
+    DEFAULT_CONNECT_TIMEOUT, DEFAULT_MAX_IN_FLIGHT, DEFAULT_MAX_MESSAGE_BYTES, DEFAULT_REQUEST_TIMEOUT, PlainHttp,
+    PrivateAddresses, Signing, WebhookConfig,
+};
+pub use error::ConfigError;
+pub use publisher::WebhookPublisher;
