@@ -5,6 +5,7 @@ use std::process::Command;
 
 use outbox_services::postgres::{self, Binaries, Options, Postgres};
 use outbox_services::rabbitmq::{self, RabbitMq};
+use outbox_services::sqs::{self, Emulator, Sqs};
 use outbox_services::{ServiceError, install};
 
 use crate::{Outcome, services};
@@ -19,31 +20,40 @@ pub(crate) struct Servers {
     // Held for their `Drop`.
     _postgres: Option<Postgres>,
     _rabbitmq: Option<RabbitMq>,
+    _sqs: Option<Sqs>,
 }
 
-/// Which brokers a run needs beside PostgreSQL.
+/// A broker that a run needs beside PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Broker {
-    None,
     RabbitMq,
+    Sqs,
+}
+
+impl Broker {
+    /// Those that have tests.
+    pub(crate) const ALL: [Self; 2] = [Self::RabbitMq, Self::Sqs];
 }
 
 impl Servers {
-    /// Takes or starts what is needed; starting both at once costs what the slower one does.
-    pub(crate) fn acquire(pg_major: Option<u32>, broker: Broker) -> Outcome<Self> {
-        let rabbitmq = std::thread::spawn(move || match broker {
-            Broker::None => Ok((Vec::new(), None)),
-            Broker::RabbitMq => take_rabbitmq(),
-        });
+    /// Takes or starts what is needed; starting all at once costs what the slowest one does.
+    pub(crate) fn acquire(pg_major: Option<u32>, brokers: &[Broker]) -> Outcome<Self> {
+        let wanted = |broker| brokers.contains(&broker);
+        let (with_rabbitmq, with_sqs) = (wanted(Broker::RabbitMq), wanted(Broker::Sqs));
+        let rabbitmq = std::thread::spawn(move || take_if(with_rabbitmq, take_rabbitmq));
+        let sqs = std::thread::spawn(move || take_if(with_sqs, take_sqs));
         let taken = take_postgres(pg_major);
-        let also = rabbitmq.join().map_err(|_| "starting RabbitMQ panicked".to_owned())?;
+        let rabbitmq = rabbitmq.join().map_err(|_| "starting RabbitMQ panicked".to_owned())?;
+        let sqs = sqs.join().map_err(|_| "starting SQS panicked".to_owned())?;
         let (mut environment, postgres) = taken?;
-        let (more, rabbitmq) = also?;
+        let (more, rabbitmq) = rabbitmq?;
+        environment.extend(more);
+        let (more, sqs) = sqs?;
         environment.extend(more);
         for (name, value) in &environment {
             println!("  {name}={}", services::without_password(value));
         }
-        Ok(Self { environment, _postgres: postgres, _rabbitmq: rabbitmq })
+        Ok(Self { environment, _postgres: postgres, _rabbitmq: rabbitmq, _sqs: sqs })
     }
 
     /// Leads a command to these servers.
@@ -53,6 +63,10 @@ impl Servers {
 }
 
 type Taken<T> = (Vec<(&'static str, String)>, Option<T>);
+
+fn take_if<T>(wanted: bool, take: impl FnOnce() -> Outcome<Taken<T>>) -> Outcome<Taken<T>> {
+    if wanted { take() } else { Ok((Vec::new(), None)) }
+}
 
 fn take_postgres(major: Option<u32>) -> Outcome<Taken<Postgres>> {
     if major.is_none() {
@@ -91,6 +105,21 @@ fn take_rabbitmq() -> Outcome<Taken<RabbitMq>> {
     Ok((environment, Some(broker)))
 }
 
+fn take_sqs() -> Outcome<Taken<Sqs>> {
+    // Tests that kill or stop their server start their own, of both kinds.
+    find_sqs()?;
+    if let Some(url) = variable(sqs::URL_VARIABLE) {
+        println!("SQS: the one that {} names", sqs::URL_VARIABLE);
+        return Ok((vec![(sqs::URL_VARIABLE, url)], None));
+    }
+    if let Some(url) = services::live_url("sqs") {
+        println!("SQS: the one of `cargo xtask services`");
+        return Ok((vec![(sqs::URL_VARIABLE, url)], None));
+    }
+    let server = start_sqs()?;
+    Ok((vec![(sqs::URL_VARIABLE, server.url())], Some(server)))
+}
+
 /// Starts PostgreSQL, after downloading it where it is absent.
 pub(crate) fn start_postgres(major: Option<u32>) -> Outcome<Postgres> {
     let binaries = match Binaries::find(major) {
@@ -113,6 +142,21 @@ pub(crate) fn start_rabbitmq() -> Outcome<RabbitMq> {
     }
     println!("RabbitMQ: starting (4 to 20 s)");
     RabbitMq::start().map_err(text)
+}
+
+/// Starts an emulator of SQS, after downloading it where it is absent.
+pub(crate) fn start_sqs() -> Outcome<Sqs> {
+    find_sqs()?;
+    println!("SQS: starting {}", Emulator::Fauxqs.name());
+    Sqs::start(Emulator::Fauxqs).map_err(text)
+}
+
+/// Downloads the emulators of SQS where they are absent.
+fn find_sqs() -> Outcome {
+    for emulator in [Emulator::Fauxqs, Emulator::Ministack] {
+        sqs::install(emulator, &progress).map_err(text)?;
+    }
+    Ok(())
 }
 
 /// A variable that is set and not empty.

@@ -27,12 +27,8 @@ pub struct Capabilities {
 
 impl Capabilities {
     /// The cautious set: no order within a batch, no deduplication, no known limit.
-    pub const CAUTIOUS: Self = Self {
-        keeps_order_in_batch: false,
-        deduplicates: false,
-        reports_duplicates: false,
-        max_event_bytes: None,
-    };
+    pub const CAUTIOUS: Self =
+        Self { keeps_order_in_batch: false, deduplicates: false, reports_duplicates: false, max_event_bytes: None };
 
     /// Declares that order within a batch is kept, also through failures.
     #[must_use]

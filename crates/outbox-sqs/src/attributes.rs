@@ -59,9 +59,8 @@ pub(crate) fn attributes(message: &Message<'_>, base64: bool) -> Result<Vec<Attr
         }
     }
     if !rest.is_empty() {
-        let json = serde_json::to_string(&rest).map_err(|error| {
-            rejected("the headers could not be written as JSON".to_owned()).with_source(error)
-        })?;
+        let json = serde_json::to_string(&rest)
+            .map_err(|error| rejected("the headers could not be written as JSON".to_owned()).with_source(error))?;
         attributes.push((HEADERS.to_owned(), escape_json(&json)));
     }
     if attributes.len() > MAX_ATTRIBUTES {

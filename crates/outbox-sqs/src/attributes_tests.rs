@@ -22,7 +22,8 @@ fn names_follow_the_rules_of_aws() {
         check(name, true);
     }
     let long = "n".repeat(257);
-    for name in ["", ".a", "a.", "a..b", "AWS.x", "aws.x", "Aws.x", "Amazon.x", "AMAZON.x", "a b", "ü", "a:b", "a/b", &long]
+    for name in
+        ["", ".a", "a.", "a..b", "AWS.x", "aws.x", "Aws.x", "Amazon.x", "AMAZON.x", "a b", "ü", "a:b", "a/b", &long]
     {
         check(name, false);
     }

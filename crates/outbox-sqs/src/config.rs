@@ -305,7 +305,8 @@ impl<'a> Url<'a> {
         let (scheme, rest) = url.split_once("://")?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let blank = |c: char| c.is_whitespace() || c.is_control();
-        let strange = authority.is_empty() || authority.contains('@') || url.contains(blank) || url.contains(['?', '#']);
+        let strange =
+            authority.is_empty() || authority.contains('@') || url.contains(blank) || url.contains(['?', '#']);
         let last_segment = path.rsplit('/').next().unwrap_or_default();
         (!strange && ["http", "https"].contains(&scheme)).then_some(Self { scheme, authority, last_segment })
     }

@@ -31,7 +31,8 @@ fn each_problem_is_named_with_its_field_and_without_a_secret() {
     let url_of_a_queue =
         "queue_url: must be the URL of a queue such as https://sqs.eu-west-1.amazonaws.com/123456789012/orders";
     let no_region = "region: must be set, for queue_url does not tell it";
-    for url in ["", "orders", "https://", "ftp://host/1/q", "https://host/", "https://u:hunter2@host/1/q", "http://h/a b"]
+    for url in
+        ["", "orders", "https://", "ftp://host/1/q", "https://host/", "https://u:hunter2@host/1/q", "http://h/a b"]
     {
         check(SqsConfig { region: Some("eu-west-1".into()), ..SqsConfig::new(url) }, &[url_of_a_queue]);
     }

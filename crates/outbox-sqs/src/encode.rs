@@ -57,10 +57,9 @@ pub(crate) fn encode(event: &Envelope, config: &SqsConfig) -> Result<Message, Pu
     if bytes > max {
         return Err(too_large(text.len(), bytes - text.len(), max));
     }
-    let fifo = config.is_fifo().then(|| Fifo {
-        group_id: group_id(&event.aggregate_id),
-        deduplication_id: event.event_id.to_string(),
-    });
+    let fifo = config
+        .is_fifo()
+        .then(|| Fifo { group_id: group_id(&event.aggregate_id), deduplication_id: event.event_id.to_string() });
     Ok(Message { body: text, attributes, fifo, bytes })
 }
 
@@ -75,7 +74,8 @@ fn content(event: &Envelope, rendered: &wire::Message<'_>, format: &Format) -> C
 
 /// The aggregate id where it can be a group id, else its hash: the same for the same id, for ever and on every relay.
 fn group_id(aggregate_id: &str) -> String {
-    let fits = (1..=MAX_GROUP_BYTES).contains(&aggregate_id.len()) && aggregate_id.chars().all(|c| c.is_ascii_graphic());
+    let fits =
+        (1..=MAX_GROUP_BYTES).contains(&aggregate_id.len()) && aggregate_id.chars().all(|c| c.is_ascii_graphic());
     // An id that looks like a hash is hashed too, so that it meets no other one.
     if fits && !aggregate_id.starts_with(HASHED_GROUP) {
         return aggregate_id.to_owned();

@@ -197,6 +197,8 @@ pub(crate) fn fault_of<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse
             Some(source) if lacks_credentials(source) => Fault::NoCredentials,
             _ => Fault::NoAnswer,
         },
+        // A success that could not be read.
+        SdkError::ServiceError(strange) if strange.raw().status().is_success() => Fault::NoAnswer,
         SdkError::ServiceError(refusal) => Fault::Refused {
             status: refusal.raw().status().as_u16(),
             code: refusal.err().code(),
@@ -233,14 +235,14 @@ where
 {
     let detail = match fault_of(&error) {
         Fault::Refused { status, code, message } => {
-            format!("{what}: sqs refused it with {}", said(code.unwrap_or(&format!("HTTP status {status}")), message))
+            format!("{what}: sqs answered {}", said(code.unwrap_or(&format!("HTTP status {status}")), message))
         }
         Fault::NoCredentials => format!("{what}: no credentials"),
         Fault::NotConnected => format!("{what}: no connection to sqs"),
         Fault::NoAnswer => format!("{what}: sqs gave no answer that tells what became of it"),
         Fault::Unbuildable | Fault::Entry { .. } => format!("{what}: the client could not make a request"),
     };
-    let refused = matches!(error, SdkError::ServiceError(_));
+    let refused = matches!(fault_of(&error), Fault::Refused { .. });
     let error_out = PublishError::new(kind, detail);
     match error.into_source() {
         // A refusal's own words are in the sentence already.

@@ -69,14 +69,17 @@ impl Queue {
     }
 
     async fn request(&self, messages: &[Message], config: &SqsConfig, deadline: Instant) -> Reply {
-        let what = "the event was not published";
+        let what = "the event is not confirmed";
         let entries: Result<Vec<_>, BuildError> =
             messages.iter().enumerate().map(|(index, message)| entry(index, message)).collect();
         let entries = match entries {
             Ok(entries) => entries,
             Err(error) => {
                 let verdict = classify(Fault::Unbuildable, Stage::Sending);
-                return Reply::Whole(verdict, PublishError::new(verdict.kind, what).with_source(error));
+                return Reply::Whole(
+                    verdict,
+                    PublishError::new(verdict.kind, format!("{what}: no request can be made of it")).with_source(error),
+                );
             }
         };
         let request = self.client.send_message_batch().queue_url(&config.queue_url).set_entries(Some(entries));

@@ -25,7 +25,8 @@ pub(crate) fn outcomes(count: usize, answer: &SendMessageBatchOutput) -> Vec<Out
             (false, None) => Err(unconfirmed("sqs names it neither among the successful nor among the failed")),
             (false, Some(entry)) => {
                 let (code, message) = (entry.code(), entry.message().unwrap_or_default());
-                let verdict = classify(Fault::Entry { sender_fault: entry.sender_fault(), code, message }, Stage::Sending);
+                let verdict =
+                    classify(Fault::Entry { sender_fault: entry.sender_fault(), code, message }, Stage::Sending);
                 Err(PublishError::new(verdict.kind, format!("sqs refused the event with {}", said(code, message))))
             }
         }

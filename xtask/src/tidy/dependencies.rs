@@ -14,7 +14,7 @@ struct Rule {
     remedy: &'static str,
 }
 
-const RULES: [Rule; 6] = [
+const RULES: [Rule; 7] = [
     Rule {
         package: "outbox-core",
         features: &["--all-features"],
@@ -32,6 +32,21 @@ const RULES: [Rule; 6] = [
         features: &["--all-features"],
         forbidden: &["sqlx", "sqlx-core", "outbox-pg", "outbox-relay"],
         remedy: "adapters know the core only: let the relay or the application bring them together",
+    },
+    Rule {
+        package: "outbox-sqs",
+        features: &["--all-features"],
+        forbidden: &[
+            "sqlx",
+            "sqlx-core",
+            "lapin",
+            "outbox-pg",
+            "outbox-relay",
+            "aws-config",
+            "aws-lc-rs",
+            "aws-lc-sys",
+        ],
+        remedy: "adapters know the core only, and credentials of the environment are the relay's: hand a provider in",
     },
     Rule {
         package: "outbox-relay",
