@@ -30,53 +30,54 @@ pub(crate) type Attribute = (String, String);
 
 /// The attributes of a message, those of the format first.
 ///
+/// What does not fit travels in [`HEADERS`]: the event's own headers all together, and should the format alone need
+/// more than there are, its last ones. What tells how to read the body always stays.
+///
 /// # Errors
-/// `Rejected` when the format alone takes more than SQS has.
+/// `Rejected` when the headers can't be written as JSON, which strings can.
 pub(crate) fn attributes(message: &Message<'_>, base64: bool) -> Result<Vec<Attribute>, PublishError> {
     let encoding = base64.then_some((CONTENT_ENCODING, "base64"));
-    let system = message.system.iter().map(|(name, value)| (&**name, &**value));
-    let system = system.chain([(CONTENT_TYPE, &*message.content_type)]).chain(encoding);
     // An absent attribute stands for an empty value, which SQS does not take.
-    let system = system.filter(|(_, value)| !value.is_empty());
-    let mut attributes: Vec<Attribute> = system.map(|(name, value)| (name.to_owned(), carried(value))).collect();
+    let present = |(_, value): &(&str, &str)| !value.is_empty();
+    let body = [(CONTENT_TYPE, &*message.content_type)].into_iter().filter(present).chain(encoding);
+    let body: Vec<Attribute> = body.map(attribute).collect();
+    let system = message.system.iter().map(|(name, value)| (&**name, &**value)).filter(present);
+    let mut system: Vec<(&str, &str)> = system.collect();
     let fits = |name: &str, value: &str| {
         let taken = name.eq_ignore_ascii_case(HEADERS) || (base64 && name.eq_ignore_ascii_case(CONTENT_ENCODING));
         !taken && !value.is_empty() && is_legal_name(name)
     };
     let all_fit = message.own.iter().all(|(name, value)| fits(name, value));
-    if all_fit && attributes.len() + message.own.len() <= MAX_ATTRIBUTES {
-        attributes.extend(message.own.iter().map(|(name, value)| ((*name).to_owned(), carried(value))));
-        return Ok(attributes);
+    if all_fit && system.len() + body.len() + message.own.len() <= MAX_ATTRIBUTES {
+        let own = message.own.iter().copied().map(attribute);
+        return Ok(system.into_iter().map(attribute).chain(body).chain(own).collect());
     }
-    let mut rest = BTreeMap::new();
+    // One place is for the rest.
+    let room = MAX_ATTRIBUTES - 1 - body.len();
+    let mut rest: BTreeMap<&str, &str> = system.split_off(room.min(system.len())).into_iter().collect();
+    let mut attributes: Vec<Attribute> = system.into_iter().map(attribute).chain(body).collect();
     for (name, value) in &message.own {
-        // One place is for the rest.
         let has_room = attributes.len() + 1 < MAX_ATTRIBUTES;
         if has_room && fits(name, value) && TRACE_CONTEXT.iter().any(|trace| name.eq_ignore_ascii_case(trace)) {
-            attributes.push(((*name).to_owned(), carried(value)));
+            attributes.push(attribute((name, value)));
         } else {
-            rest.insert(*name, *value);
+            rest.insert(name, value);
         }
     }
-    if !rest.is_empty() {
-        let json = serde_json::to_string(&rest)
-            .map_err(|error| rejected("the headers could not be written as JSON".to_owned()).with_source(error))?;
-        attributes.push((HEADERS.to_owned(), escape_json(&json)));
-    }
-    if attributes.len() > MAX_ATTRIBUTES {
-        let needed = attributes.len();
-        return Err(rejected(format!("the message needs {needed} attributes, SQS takes {MAX_ATTRIBUTES}")));
-    }
+    let json = serde_json::to_string(&rest)
+        .map_err(|error| rejected("the headers could not be written as JSON".to_owned()).with_source(error))?;
+    attributes.push((HEADERS.to_owned(), escape_json(&json)));
     Ok(attributes)
+}
+
+/// An attribute with a value that SQS carries.
+fn attribute((name, value): (&str, &str)) -> Attribute {
+    (name.to_owned(), percent_encode(value, is_xml).into_owned())
 }
 
 /// What the attributes count towards the size of their message, by the rules of SQS: names, types and values.
 pub(crate) fn bytes(attributes: &[Attribute]) -> usize {
     attributes.iter().map(|(name, value)| name.len() + STRING.len() + value.len()).sum()
-}
-
-fn carried(value: &str) -> String {
-    percent_encode(value, is_xml).into_owned()
 }
 
 /// Whether SQS takes the name of an attribute.

@@ -87,10 +87,28 @@ fn the_format_comes_first_and_loses_its_empty_values() {
     assert_eq!(bytes(&found), "s1a%00bown50%25%07%EF%BF%BF".len() + 2 * "String".len());
 }
 
+/// CloudEvents needs eight of the ten places.
 #[test]
-fn too_many_of_the_format_are_rejected_with_the_figures() {
-    assert_eq!(attributes(&message(9, &[]), false).unwrap().len(), 10);
-    let error = attributes(&message(9, &[("a", "1")]), false).unwrap_err();
-    assert_eq!(error.to_string(), "rejected: the message needs 11 attributes, SQS takes 10");
-    assert!(attributes(&message(9, &[]), true).is_err());
+fn what_the_format_has_no_place_for_travels_with_the_own_headers() {
+    let check = |system: usize, base64: bool, own: &[(&str, &str)], last: (&str, &str), rest: Option<&str>| {
+        let attributes = attributes(&message(system, own), base64).unwrap();
+        assert!(attributes.len() <= MAX_ATTRIBUTES);
+        let found = |name: &str| attributes.iter().find(|attribute| attribute.0 == name).map(|(_, value)| &**value);
+        assert_eq!(found("headers"), rest);
+        let of_format = attributes.iter().rfind(|(name, _)| name.starts_with('s')).unwrap();
+        assert_eq!((&*of_format.0, &*of_format.1), last);
+        assert_eq!((found("content-type"), found("content-encoding").is_some()), (Some("t"), base64));
+    };
+    check(8, true, &[], ("s7", "v"), None);
+    check(8, true, &[("a", "%")], ("s6", "v"), Some(r#"{"a":"%","s7":"v"}"#));
+    check(9, false, &[], ("s8", "v"), None);
+    check(9, false, &[("a", "1")], ("s7", "v"), Some(r#"{"a":"1","s8":"v"}"#));
+    check(9, true, &[], ("s6", "v"), Some(r#"{"s7":"v","s8":"v"}"#));
+    check(
+        15,
+        false,
+        &[],
+        ("s7", "v"),
+        Some(r#"{"s10":"v","s11":"v","s12":"v","s13":"v","s14":"v","s8":"v","s9":"v"}"#),
+    );
 }

@@ -39,7 +39,7 @@ pub(crate) struct Fifo {
 /// Encodes one event.
 ///
 /// # Errors
-/// `Rejected`, with the figures: an empty payload, more attributes than SQS takes, more than `max_message_bytes`.
+/// `Rejected`, with the figures: an empty payload, more than `max_message_bytes`.
 pub(crate) fn encode(event: &Envelope, config: &SqsConfig) -> Result<Message, PublishError> {
     let rendered = config.format.render(event, CLOUDEVENTS_PREFIX);
     let max = config.max_message_bytes;
