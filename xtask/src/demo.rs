@@ -30,7 +30,12 @@ pub(crate) fn run_built(arguments: &[String]) -> Outcome {
 
 /// The brokers that the arguments name.
 fn brokers(arguments: &[String]) -> Vec<Broker> {
-    let names = [("rabbitmq", Broker::RabbitMq), ("nats", Broker::Nats)];
+    let names = [
+        ("rabbitmq", Broker::RabbitMq),
+        ("nats", Broker::Nats),
+        ("sqs", Broker::Sqs),
+        ("kafka", Broker::Kafka),
+    ];
     let named = |name: &str| {
         let pair = |pair: &[String]| pair[0] == "--broker" && pair[1] == name;
         arguments.contains(&format!("--broker={name}")) || arguments.windows(2).any(pair)
@@ -47,6 +52,7 @@ mod tests {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(brokers(&words("--broker rabbitmq --events 5")), [Broker::RabbitMq]);
         assert_eq!(brokers(&words("--broker=nats")), [Broker::Nats]);
+        assert_eq!(brokers(&words("--broker=sqs")), [Broker::Sqs]);
         assert_eq!(brokers(&words("--broker stdout")), []);
         assert_eq!(brokers(&[]), []);
     }

@@ -23,7 +23,7 @@ cargo xtask <command>
   ci [--full]                              everything a change must pass; --full: before a release
   services up [--pg MAJOR] | down | status keep services running between runs
 
-A service is taken from its URL (OUTBOX_TEST_PG_URL, OUTBOX_TEST_AMQP_URL, OUTBOX_TEST_NATS_URL), else from binaries on
+A service is taken from its URL (OUTBOX_TEST_PG_URL, and AMQP, NATS, SQS, KAFKA in place of PG), else from binaries on
 this machine, else it is downloaded without root into target/services.";
 
 /// What a command returns: the text of a failure stands alone.

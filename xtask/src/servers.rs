@@ -1,11 +1,14 @@
 //! The servers of one run: taken from URLs, from `services up`, or started here and ended with the run.
 
+use std::any::Any;
 use std::path::PathBuf;
 use std::process::Command;
 
+use outbox_services::kafka::{self, Kafka};
 use outbox_services::nats::{self, Binary, Nats, Version};
 use outbox_services::postgres::{self, Binaries, Options, Postgres};
 use outbox_services::rabbitmq::{self, RabbitMq};
+use outbox_services::sqs::{self, Emulator, Sqs};
 use outbox_services::{ServiceError, install};
 
 use crate::{Outcome, services};
@@ -18,9 +21,7 @@ const DOWNLOADED_POSTGRES: u32 = *install::POSTGRES_MAJORS.end();
 pub(crate) struct Servers {
     environment: Vec<(&'static str, String)>,
     // Held for their `Drop`.
-    _postgres: Option<Postgres>,
-    _rabbitmq: Option<RabbitMq>,
-    _nats: Option<Nats>,
+    _started: Vec<Box<dyn Any>>,
 }
 
 /// A broker that a run needs beside PostgreSQL.
@@ -28,32 +29,44 @@ pub(crate) struct Servers {
 pub(crate) enum Broker {
     RabbitMq,
     Nats,
+    Sqs,
+    Kafka,
 }
 
 impl Broker {
     /// Those that have tests.
-    pub(crate) const ALL: [Self; 2] = [Self::RabbitMq, Self::Nats];
+    pub(crate) const ALL: [Self; 4] = [Self::RabbitMq, Self::Nats, Self::Sqs, Self::Kafka];
+
+    fn take(self) -> Outcome<Taken> {
+        match self {
+            Self::RabbitMq => take_rabbitmq(),
+            Self::Nats => take_nats(),
+            Self::Sqs => take_sqs(),
+            Self::Kafka => take_kafka(),
+        }
+    }
 }
 
 impl Servers {
     /// Takes or starts what is needed; starting all at once costs what the slowest one does.
     pub(crate) fn acquire(pg_major: Option<u32>, brokers: &[Broker]) -> Outcome<Self> {
-        let wanted = |broker| brokers.contains(&broker);
-        let (with_rabbitmq, with_nats) = (wanted(Broker::RabbitMq), wanted(Broker::Nats));
-        let rabbitmq = std::thread::spawn(move || take_if(with_rabbitmq, take_rabbitmq));
-        let nats = std::thread::spawn(move || take_if(with_nats, take_nats));
-        let taken = take_postgres(pg_major);
-        let rabbitmq = rabbitmq.join().map_err(|_| "starting RabbitMQ panicked".to_owned())?;
-        let nats = nats.join().map_err(|_| "starting NATS panicked".to_owned())?;
-        let (mut environment, postgres) = taken?;
-        let (more, rabbitmq) = rabbitmq?;
-        environment.extend(more);
-        let (more, nats) = nats?;
-        environment.extend(more);
-        for (name, value) in &environment {
+        let starting: Vec<_> =
+            brokers.iter().map(|broker| (*broker, std::thread::spawn({ let broker = *broker; move || broker.take() }))).collect();
+        let mut servers = Self::default();
+        let mut taken = vec![take_postgres(pg_major)];
+        for (broker, starting) in starting {
+            taken.push(starting.join().map_err(|_| format!("starting {broker:?} panicked"))?);
+        }
+        // Only now: a server that was started ends by its `Drop`, also when another could not be.
+        for taken in taken {
+            let (environment, started) = taken?;
+            servers.environment.extend(environment);
+            servers._started.extend(started.map(|started| started as Box<dyn Any>));
+        }
+        for (name, value) in &servers.environment {
             println!("  {name}={}", services::without_password(value));
         }
-        Ok(Self { environment, _postgres: postgres, _rabbitmq: rabbitmq, _nats: nats })
+        Ok(servers)
     }
 
     /// Leads a command to these servers.
@@ -62,13 +75,10 @@ impl Servers {
     }
 }
 
-type Taken<T> = (Vec<(&'static str, String)>, Option<T>);
+/// The environment that leads to a server, and the server itself if it was started here.
+type Taken = (Vec<(&'static str, String)>, Option<Box<dyn Any + Send>>);
 
-fn take_if<T>(wanted: bool, take: impl FnOnce() -> Outcome<Taken<T>>) -> Outcome<Taken<T>> {
-    if wanted { take() } else { Ok((Vec::new(), None)) }
-}
-
-fn take_postgres(major: Option<u32>) -> Outcome<Taken<Postgres>> {
+fn take_postgres(major: Option<u32>) -> Outcome<Taken> {
     if major.is_none() {
         if let Some(url) = variable(postgres::URL_VARIABLE) {
             println!("PostgreSQL: the one that {} names", postgres::URL_VARIABLE);
@@ -85,10 +95,10 @@ fn take_postgres(major: Option<u32>) -> Outcome<Taken<Postgres>> {
         // A test that starts a server of its own gets the same version.
         (postgres::BIN_VARIABLE, server.binaries().dir.to_string_lossy().into_owned()),
     ];
-    Ok((environment, Some(server)))
+    Ok((environment, Some(Box::new(server))))
 }
 
-fn take_rabbitmq() -> Outcome<Taken<RabbitMq>> {
+fn take_rabbitmq() -> Outcome<Taken> {
     if let Some(url) = variable(rabbitmq::URL_VARIABLE) {
         println!("RabbitMQ: the one that {} names", rabbitmq::URL_VARIABLE);
         // Tests that kill their broker start their own: that needs binaries beside the URL.
@@ -102,10 +112,10 @@ fn take_rabbitmq() -> Outcome<Taken<RabbitMq>> {
     let broker = start_rabbitmq()?;
     let environment =
         vec![(rabbitmq::URL_VARIABLE, broker.url()), (rabbitmq::MANAGEMENT_URL_VARIABLE, broker.management_url())];
-    Ok((environment, Some(broker)))
+    Ok((environment, Some(Box::new(broker))))
 }
 
-fn take_nats() -> Outcome<Taken<Nats>> {
+fn take_nats() -> Outcome<Taken> {
     // Tests with limits, users or certificates start servers of their own, of both lines.
     find_nats()?;
     if let Some(url) = variable(nats::URL_VARIABLE) {
@@ -117,7 +127,37 @@ fn take_nats() -> Outcome<Taken<Nats>> {
         return Ok((vec![(nats::URL_VARIABLE, url)], None));
     }
     let server = start_nats()?;
-    Ok((vec![(nats::URL_VARIABLE, server.url())], Some(server)))
+    Ok((vec![(nats::URL_VARIABLE, server.url())], Some(Box::new(server))))
+}
+
+fn take_sqs() -> Outcome<Taken> {
+    // Tests that kill or stop their server start their own, of both kinds.
+    find_sqs()?;
+    if let Some(url) = variable(sqs::URL_VARIABLE) {
+        println!("SQS: the one that {} names", sqs::URL_VARIABLE);
+        return Ok((vec![(sqs::URL_VARIABLE, url)], None));
+    }
+    if let Some(url) = services::live_url("sqs") {
+        println!("SQS: the one of `cargo xtask services`");
+        return Ok((vec![(sqs::URL_VARIABLE, url)], None));
+    }
+    let server = start_sqs()?;
+    Ok((vec![(sqs::URL_VARIABLE, server.url())], Some(Box::new(server))))
+}
+
+fn take_kafka() -> Outcome<Taken> {
+    if let Some(url) = variable(kafka::URL_VARIABLE) {
+        println!("Kafka: the one that {} names", kafka::URL_VARIABLE);
+        // Tests that kill their broker or put a proxy before it start their own.
+        find_kafka()?;
+        return Ok((vec![(kafka::URL_VARIABLE, url)], None));
+    }
+    if let Some(url) = services::live_url("kafka") {
+        println!("Kafka: the one of `cargo xtask services`");
+        return Ok((vec![(kafka::URL_VARIABLE, url)], None));
+    }
+    let broker = start_kafka()?;
+    Ok((vec![(kafka::URL_VARIABLE, broker.url())], Some(Box::new(broker))))
 }
 
 /// Starts PostgreSQL, after downloading it where it is absent.
@@ -157,6 +197,36 @@ fn find_nats() -> Outcome {
         if Binary::find(line).is_err() {
             nats::download(line, &progress).map_err(text)?;
         }
+    }
+    Ok(())
+}
+
+/// Starts an emulator of SQS, after downloading it where it is absent.
+pub(crate) fn start_sqs() -> Outcome<Sqs> {
+    find_sqs()?;
+    println!("SQS: starting {}", Emulator::Fauxqs.name());
+    Sqs::start(Emulator::Fauxqs).map_err(text)
+}
+
+/// Downloads the emulators of SQS where they are absent.
+fn find_sqs() -> Outcome {
+    for emulator in [Emulator::Fauxqs, Emulator::Ministack] {
+        sqs::install(emulator, &progress).map_err(text)?;
+    }
+    Ok(())
+}
+
+/// Starts Kafka, after downloading it where it is absent.
+pub(crate) fn start_kafka() -> Outcome<Kafka> {
+    find_kafka()?;
+    println!("Kafka: starting");
+    Kafka::start(kafka::Options::default()).map_err(text)
+}
+
+/// Downloads a Kafka broker where there is none.
+fn find_kafka() -> Outcome {
+    if kafka::find().is_err() {
+        install::kafka(&progress).map_err(text)?;
     }
     Ok(())
 }

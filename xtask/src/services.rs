@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use outbox_services::process::Identity;
-use outbox_services::{install, nats, postgres, rabbitmq};
+use outbox_services::{install, kafka, nats, postgres, rabbitmq, sqs};
 use serde_json::{Map, Value, json};
 
-use crate::servers::{start_nats, start_postgres, start_rabbitmq, variable};
+use crate::servers::{start_kafka, start_nats, start_postgres, start_rabbitmq, start_sqs, variable};
 use crate::{Outcome, test};
 
 const USAGE: &str = "usage: cargo xtask services up [--pg MAJOR] | down | status";
@@ -20,10 +20,12 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// What is said of each service: its key in the state, its name, its variable.
-const SERVICES: [(&str, &str, &str); 3] = [
+const SERVICES: [(&str, &str, &str); 5] = [
     ("postgres", "PostgreSQL", postgres::URL_VARIABLE),
     ("rabbitmq", "RabbitMQ", rabbitmq::URL_VARIABLE),
     ("nats", "NATS", nats::URL_VARIABLE),
+    ("sqs", "SQS", sqs::URL_VARIABLE),
+    ("kafka", "Kafka", kafka::URL_VARIABLE),
 ];
 
 pub(crate) fn run(arguments: &[String]) -> Outcome {
@@ -68,6 +70,16 @@ fn up(major: Option<u32>) -> Outcome {
     if variable(nats::URL_VARIABLE).is_none() && live(&state, "nats").is_none() {
         let left = start_nats()?.detach().map_err(|error| error.to_string())?;
         state.insert("nats".to_owned(), entry(&[left.process], &left.dir, &left.url));
+        write_state(&state)?;
+    }
+    if variable(sqs::URL_VARIABLE).is_none() && live(&state, "sqs").is_none() {
+        let left = start_sqs()?.detach().map_err(|error| error.to_string())?;
+        state.insert("sqs".to_owned(), entry(&[left.process], &left.dir, &left.url));
+        write_state(&state)?;
+    }
+    if variable(kafka::URL_VARIABLE).is_none() && live(&state, "kafka").is_none() {
+        let left = start_kafka()?.detach().map_err(|error| error.to_string())?;
+        state.insert("kafka".to_owned(), entry(&[left.process], &left.dir, &left.url));
         write_state(&state)?;
     }
     status(&state);

@@ -12,7 +12,7 @@ use crate::cargo::{bin_dir, cargo, has_subcommand, must};
 use crate::servers::{Broker, Servers};
 
 /// The services without which a run has not tested the project.
-const REQUIRED: [&str; 3] = ["pg", "amqp", "nats"];
+const REQUIRED: [&str; 5] = ["pg", "amqp", "nats", "sqs", "kafka"];
 
 /// Where tests find the `outbox-relay` binary.
 pub(crate) const RELAY_VARIABLE: &str = "OUTBOX_RELAY_BIN";
@@ -146,9 +146,10 @@ mod tests {
 
     #[test]
     fn a_service_that_nobody_used_or_somebody_skipped_fails() {
-        let all = "pg\tused\ta\npg\tused\ta\namqp\tused\tb\nnats\tused\tc\n";
-        assert_eq!(judge(all, true).1, Vec::<String>::new());
-        assert_eq!(judge("pg\tused\ta\nnats\tused\tc\n", true).1, ["no test used `amqp`"]);
+        let others = "nats\tused\tc\nsqs\tused\td\nkafka\tused\te\n";
+        let all = format!("pg\tused\ta\npg\tused\ta\namqp\tused\tb\n{others}");
+        assert_eq!(judge(&all, true).1, Vec::<String>::new());
+        assert_eq!(judge(&format!("pg\tused\ta\n{others}"), true).1, ["no test used `amqp`"]);
         assert_eq!(judge("pg\tused\ta\n", false).1, Vec::<String>::new());
         assert_eq!(judge("pg\tused\ta\namqp\tused\tb\nnats\tskipped\tc\n", false).1, ["1 tests skipped `nats`"]);
         assert!(judge("pg\tused\ta\npg\tused\tb\n", true).0.contains("pg: used by 2 tests"));

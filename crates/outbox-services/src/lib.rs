@@ -5,8 +5,8 @@
 //! published or linked into a relay.
 //!
 //! Where a service comes from, in this order: an explicit URL ([`postgres::URL_VARIABLE`], [`rabbitmq::URL_VARIABLE`],
-//! [`nats::URL_VARIABLE`]),
-//! binaries on this machine, a download without root made by `cargo xtask services up` ([`install`]).
+//! [`nats::URL_VARIABLE`], [`sqs::URL_VARIABLE`], [`kafka::URL_VARIABLE`]), binaries on this machine, a download
+//! without root made by `cargo xtask services up` ([`install`]).
 //!
 //! A server ends with its launcher's `Drop`; should the whole process be killed, its [`process::Guard`] ends it.
 
@@ -16,6 +16,7 @@ pub mod postgres;
 pub mod process;
 pub mod rabbitmq;
 mod require;
+pub mod sqs;
 
 pub use require::{LEDGER_VARIABLE, REQUIRE_VARIABLE, require_or_skip};
 

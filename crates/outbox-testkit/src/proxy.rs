@@ -18,12 +18,15 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// One read from a socket: large enough for throughput, small enough that a mode change is seen between two.
 const CHUNK: usize = 16 * 1024;
+
+/// Connections that wait to be accepted; what tokio's own listeners have.
+const BACKLOG: u32 = 1024;
 
 /// What the proxy does to connections. A change applies to live connections as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,6 +36,10 @@ pub enum Mode {
     Pass,
     /// Resets live connections, and new ones as soon as they are made.
     Refuse,
+    /// Resets live connections, and nobody listens: connecting fails. For protocols in which the client speaks first,
+    /// where a connection that is made and then reset leaves open what the server has seen. See
+    /// [`FaultProxy::apply`].
+    Closed,
     /// Hands this many bytes of requests through (each connection, counted from the change of mode or from its start),
     /// then resets it.
     ResetAfter(usize),
@@ -53,7 +60,11 @@ pub struct FaultProxy {
     mode: watch::Sender<Mode>,
     cuts: watch::Sender<u64>,
     accepted: watch::Receiver<u64>,
+    /// Whether the port takes connections.
+    open: watch::Receiver<bool>,
     tasks: JoinSet<()>,
+    /// Bound and never listened on: it keeps the port ours while nobody listens.
+    _port: TcpSocket,
 }
 
 impl FaultProxy {
@@ -62,6 +73,7 @@ impl FaultProxy {
     ///
     /// # Errors
     /// When no port can be listened on.
+    #[allow(clippy::unused_async, reason = "it starts a task: an async function is called within a runtime")]
     pub async fn start(upstream: impl Into<String>) -> io::Result<Self> {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), upstream).await
     }
@@ -73,14 +85,17 @@ impl FaultProxy {
     /// When the address can't be listened on.
     pub async fn start_at(addr: SocketAddr, upstream: impl Into<String>) -> io::Result<Self> {
         let upstream = upstream.into();
-        let listener = TcpListener::bind(addr).await?;
-        let addr = listener.local_addr()?;
+        let port = bind(addr)?;
+        let addr = port.local_addr()?;
+        let listener = listen(addr)?;
         let mode = watch::Sender::new(Mode::Pass);
         let cuts = watch::Sender::new(0);
         let (count, accepted) = watch::channel(0);
+        let (opened, open) = watch::channel(true);
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, upstream, mode.clone(), cuts.clone(), count));
-        Ok(Self { addr, mode, cuts, accepted, tasks })
+        let door = Door { addr, listener: Some(listener), opened };
+        tasks.spawn(accept(door, upstream, mode.clone(), cuts.clone(), count));
+        Ok(Self { addr, mode, cuts, accepted, open, tasks, _port: port })
     }
 
     /// Where clients connect.
@@ -105,6 +120,16 @@ impl FaultProxy {
     /// Changes the mode for live and new connections.
     pub fn set_mode(&self, mode: Mode) {
         self.mode.send_replace(mode);
+    }
+
+    /// Changes the mode and waits until the port is closed, or open again, as the mode says.
+    pub async fn apply(&self, mode: Mode) {
+        self.set_mode(mode);
+        let mut open = self.open.clone();
+        // The sender lives in the accept loop, which ends with `self` only.
+        if open.wait_for(|open| *open == (mode != Mode::Closed)).await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Resets all live connections; the mode stays.
@@ -133,23 +158,70 @@ impl FaultProxy {
     }
 }
 
+/// Where clients come in.
+struct Door {
+    addr: SocketAddr,
+    /// Absent while the port is closed.
+    listener: Option<TcpListener>,
+    opened: watch::Sender<bool>,
+}
+
+impl Door {
+    /// Opens or closes the port as the mode says.
+    fn follow(&mut self, mode: Mode) {
+        if mode == Mode::Closed {
+            self.listener = None;
+        } else if self.listener.is_none() {
+            let opened = listen(self.addr);
+            self.listener = Some(opened.unwrap_or_else(|error| panic!("{} can't be listened on: {error}", self.addr)));
+        }
+        self.opened.send_replace(self.listener.is_some());
+    }
+
+    async fn accept(&self) -> io::Result<TcpStream> {
+        match &self.listener {
+            Some(listener) => listener.accept().await.map(|(client, _)| client),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// A socket at an address that others of ours may share.
+fn bind(addr: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseport(true)?;
+    socket.bind(addr)?;
+    Ok(socket)
+}
+
+fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    bind(addr)?.listen(BACKLOG)
+}
+
 async fn accept(
-    listener: TcpListener,
+    mut door: Door,
     upstream: String,
     mode: watch::Sender<Mode>,
     cuts: watch::Sender<u64>,
     count: watch::Sender<u64>,
 ) {
     let mut connections = JoinSet::new();
+    let mut modes = mode.subscribe();
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            biased;
+            // The other end lives in this task: it does not go.
+            _ = modes.changed() => {
+                door.follow(*modes.borrow_and_update());
+                continue;
+            }
+            accepted = door.accept() => accepted,
             Some(_) = connections.join_next() => continue,
         };
         // An accept error is about one connection (it was reset before we took it): go on with the next.
-        let Ok((client, _)) = accepted else { continue };
+        let Ok(client) = accepted else { continue };
         count.send_modify(|seen| *seen += 1);
-        if *mode.borrow() == Mode::Refuse {
+        if matches!(*mode.borrow(), Mode::Refuse | Mode::Closed) {
             reset(&client);
             continue;
         }
@@ -168,7 +240,7 @@ async fn serve(mut client: TcpStream, upstream: String, modes: watch::Receiver<M
         tokio::select! {
             biased;
             _ = cuts.changed() => false,
-            _ = refused.wait_for(|mode| *mode == Mode::Refuse) => false,
+            _ = refused.wait_for(|mode| matches!(mode, Mode::Refuse | Mode::Closed)) => false,
             ended = async { tokio::try_join!(requests, replies) } => ended.is_ok(),
         }
     };
@@ -206,7 +278,7 @@ async fn pump(
         }
         let mode = *modes.borrow_and_update();
         match (mode, direction) {
-            (Mode::Blackhole | Mode::Refuse, _) => {
+            (Mode::Blackhole | Mode::Refuse | Mode::Closed, _) => {
                 modes.changed().await.map_err(io::Error::other)?;
                 passed = 0;
                 continue;

@@ -39,6 +39,13 @@ pub trait PublisherHarness: Send + Sync {
     /// What the adapter's documentation claims.
     fn claims(&self) -> Capabilities;
 
+    /// What the broker counts of an event beside its payload, towards the largest event of [`claims`](Self::claims).
+    /// By default nothing.
+    fn overhead(&self, event: &Envelope) -> usize {
+        let _ = event;
+        0
+    }
+
     /// A new publisher to the destination, which takes all events of [`AGGREGATE_TYPE`] and [`EVENT_TYPE`].
     async fn publisher(&self) -> Arc<dyn Publisher>;
 
@@ -159,6 +166,14 @@ fn event(aggregate_id: &str, number: i64) -> Envelope {
 /// Events of as many aggregates.
 fn events(count: i64) -> Vec<Envelope> {
     (1..=count).map(|number| event(&format!("aggregate-{number}"), number)).collect()
+}
+
+/// Gives an event a payload that makes it as large as this, by what the broker counts.
+fn fill(harness: &dyn PublisherHarness, event: &mut Envelope, bytes: usize) {
+    event.payload = Payload::bytes("x", "text/plain");
+    let beside = harness.overhead(event);
+    let payload = bytes.checked_sub(beside).expect("the largest event has room for a payload");
+    event.payload = Payload::bytes(vec![b'x'; payload], "text/plain");
 }
 
 fn ids<'a>(events: impl IntoIterator<Item = &'a Envelope>) -> Vec<String> {

@@ -94,6 +94,23 @@ async fn refuse_resets_the_living_and_the_new() {
 }
 
 #[tokio::test]
+async fn closed_resets_the_living_and_nobody_listens() {
+    let (addr, _reports) = echo().await.unwrap();
+    let proxy = FaultProxy::start(addr).await.unwrap();
+    for _ in 0..3 {
+        let mut old = TcpStream::connect(proxy.addr()).await.unwrap();
+        ask(&mut old, b"before").await.unwrap();
+        proxy.apply(Mode::Closed).await;
+        assert_reset(&mut old).await;
+        let error = TcpStream::connect(proxy.addr()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        proxy.apply(Mode::Pass).await;
+    }
+    let mut new = TcpStream::connect(proxy.addr()).await.unwrap();
+    ask(&mut new, b"after").await.unwrap();
+}
+
+#[tokio::test]
 async fn reset_after_hands_exactly_its_bytes_through() {
     let (addr, mut reports) = echo().await.unwrap();
     let proxy = FaultProxy::start(addr).await.unwrap();

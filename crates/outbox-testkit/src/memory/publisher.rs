@@ -217,7 +217,8 @@ impl MemoryPublisher {
         match scripted {
             Scripted::Confirm => {
                 deliver();
-                Some(Ok(if copy { Receipt::duplicate() } else { Receipt::confirmed() }))
+                let told = copy && self.capabilities.reports_duplicates;
+                Some(Ok(if told { Receipt::duplicate() } else { Receipt::confirmed() }))
             }
             Scripted::ConfirmDuplicate => Some(Ok(Receipt::duplicate())),
             Scripted::Fail(error) => Some(Err(error)),

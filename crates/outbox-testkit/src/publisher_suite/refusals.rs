@@ -1,8 +1,8 @@
 //! What can't be published, and who is to blame.
 
-use outbox_core::{ErrorKind, Payload};
+use outbox_core::ErrorKind;
 
-use super::{PublisherHarness, arrived_ids, assert_all, event, events, ids, kinds, not_claimed, publish, sorted};
+use super::{PublisherHarness, arrived_ids, assert_all, event, events, fill, ids, kinds, not_claimed, publish, sorted};
 
 /// The event that is too large is rejected with a reason, all others of the batch arrive; the largest allowed one
 /// passes.
@@ -10,8 +10,8 @@ pub async fn an_oversize_event_is_rejected_and_its_neighbours_are_sent(harness: 
     let Some(max) = harness.claims().max_event_bytes else { return not_claimed("a largest event") };
     let publisher = harness.publisher().await;
     let mut batch = events(7);
-    batch[2].payload = Payload::bytes(vec![b'x'; max], "text/plain");
-    batch[3].payload = Payload::bytes(vec![b'x'; max + 1], "text/plain");
+    fill(harness, &mut batch[2], max);
+    fill(harness, &mut batch[3], max + 1);
     let outcomes = publish(&*publisher, &batch).await;
     let mut expected = [Ok(()); 7];
     expected[3] = Err(ErrorKind::Rejected);

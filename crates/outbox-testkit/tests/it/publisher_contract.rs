@@ -1,4 +1,4 @@
-//! The publisher suite against the publisher in memory, as declared cautious and as declared capable.
+//! The publisher suite against the publisher in memory, as declared cautious, capable, and in between.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -18,12 +18,20 @@ mod capable {
     outbox_testkit::publisher_suite!(super::capable_harness);
 }
 
+mod silent {
+    outbox_testkit::publisher_suite!(super::silent_harness);
+}
+
 fn cautious_harness() -> std::future::Ready<Option<InMemory>> {
     harness(Capabilities::CAUTIOUS)
 }
 
 fn capable_harness() -> std::future::Ready<Option<InMemory>> {
     harness(Capabilities::CAUTIOUS.keeping_order_in_batch().deduplicating().with_max_event_bytes(1 << 20))
+}
+
+fn silent_harness() -> std::future::Ready<Option<InMemory>> {
+    harness(Capabilities::CAUTIOUS.deduplicating_silently())
 }
 
 fn harness(claims: Capabilities) -> std::future::Ready<Option<InMemory>> {
