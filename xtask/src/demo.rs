@@ -18,7 +18,7 @@ pub(crate) fn run_built(arguments: &[String]) -> Outcome {
         Servers::default()
     } else {
         println!("== services");
-        Servers::acquire(None, broker(arguments))?
+        Servers::acquire(None, &brokers(arguments))?
     };
     println!("== demo");
     let mut command = std::process::Command::new(bin_dir().join("demo"));
@@ -28,22 +28,26 @@ pub(crate) fn run_built(arguments: &[String]) -> Outcome {
     must(&mut command)
 }
 
-fn broker(arguments: &[String]) -> Broker {
-    let named = |pair: &[String]| pair[0] == "--broker" && pair[1] == "rabbitmq";
-    let one = arguments.iter().any(|argument| argument == "--broker=rabbitmq");
-    if one || arguments.windows(2).any(named) { Broker::RabbitMq } else { Broker::None }
+/// The brokers that the arguments name.
+fn brokers(arguments: &[String]) -> Vec<Broker> {
+    let names = [("rabbitmq", Broker::RabbitMq), ("kafka", Broker::Kafka)];
+    let named = |name: &str| {
+        let pair = |pair: &[String]| pair[0] == "--broker" && pair[1] == name;
+        arguments.contains(&format!("--broker={name}")) || arguments.windows(2).any(pair)
+    };
+    names.into_iter().filter(|(name, _)| named(name)).map(|(_, broker)| broker).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Broker, broker};
+    use super::{Broker, brokers};
 
     #[test]
-    fn only_the_rabbitmq_demo_needs_rabbitmq() {
+    fn a_demo_needs_the_broker_that_it_names() {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(broker(&words("--broker rabbitmq --events 5")), Broker::RabbitMq);
-        assert_eq!(broker(&words("--broker=rabbitmq")), Broker::RabbitMq);
-        assert_eq!(broker(&words("--broker stdout")), Broker::None);
-        assert_eq!(broker(&[]), Broker::None);
+        assert_eq!(brokers(&words("--broker rabbitmq --events 5")), [Broker::RabbitMq]);
+        assert_eq!(brokers(&words("--broker=kafka")), [Broker::Kafka]);
+        assert_eq!(brokers(&words("--broker stdout")), []);
+        assert_eq!(brokers(&[]), []);
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use outbox_services::kafka::{self, Kafka};
 use outbox_services::postgres::{self, Binaries, Options, Postgres};
 use outbox_services::rabbitmq::{self, RabbitMq};
 use outbox_services::{ServiceError, install};
@@ -19,31 +20,40 @@ pub(crate) struct Servers {
     // Held for their `Drop`.
     _postgres: Option<Postgres>,
     _rabbitmq: Option<RabbitMq>,
+    _kafka: Option<Kafka>,
 }
 
-/// Which brokers a run needs beside PostgreSQL.
+/// A broker that a run needs beside PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Broker {
-    None,
     RabbitMq,
+    Kafka,
+}
+
+impl Broker {
+    /// Those that have tests.
+    pub(crate) const ALL: [Self; 2] = [Self::RabbitMq, Self::Kafka];
 }
 
 impl Servers {
-    /// Takes or starts what is needed; starting both at once costs what the slower one does.
-    pub(crate) fn acquire(pg_major: Option<u32>, broker: Broker) -> Outcome<Self> {
-        let rabbitmq = std::thread::spawn(move || match broker {
-            Broker::None => Ok((Vec::new(), None)),
-            Broker::RabbitMq => take_rabbitmq(),
-        });
+    /// Takes or starts what is needed; starting all at once costs what the slowest one does.
+    pub(crate) fn acquire(pg_major: Option<u32>, brokers: &[Broker]) -> Outcome<Self> {
+        let wanted = |broker| brokers.contains(&broker);
+        let (with_rabbitmq, with_kafka) = (wanted(Broker::RabbitMq), wanted(Broker::Kafka));
+        let rabbitmq = std::thread::spawn(move || take_if(with_rabbitmq, take_rabbitmq));
+        let kafka = std::thread::spawn(move || take_if(with_kafka, take_kafka));
         let taken = take_postgres(pg_major);
-        let also = rabbitmq.join().map_err(|_| "starting RabbitMQ panicked".to_owned())?;
+        let rabbitmq = rabbitmq.join().map_err(|_| "starting RabbitMQ panicked".to_owned())?;
+        let kafka = kafka.join().map_err(|_| "starting Kafka panicked".to_owned())?;
         let (mut environment, postgres) = taken?;
-        let (more, rabbitmq) = also?;
+        let (more, rabbitmq) = rabbitmq?;
+        environment.extend(more);
+        let (more, kafka) = kafka?;
         environment.extend(more);
         for (name, value) in &environment {
             println!("  {name}={}", services::without_password(value));
         }
-        Ok(Self { environment, _postgres: postgres, _rabbitmq: rabbitmq })
+        Ok(Self { environment, _postgres: postgres, _rabbitmq: rabbitmq, _kafka: kafka })
     }
 
     /// Leads a command to these servers.
@@ -53,6 +63,10 @@ impl Servers {
 }
 
 type Taken<T> = (Vec<(&'static str, String)>, Option<T>);
+
+fn take_if<T>(wanted: bool, take: impl FnOnce() -> Outcome<Taken<T>>) -> Outcome<Taken<T>> {
+    if wanted { take() } else { Ok((Vec::new(), None)) }
+}
 
 fn take_postgres(major: Option<u32>) -> Outcome<Taken<Postgres>> {
     if major.is_none() {
@@ -91,6 +105,21 @@ fn take_rabbitmq() -> Outcome<Taken<RabbitMq>> {
     Ok((environment, Some(broker)))
 }
 
+fn take_kafka() -> Outcome<Taken<Kafka>> {
+    if let Some(url) = variable(kafka::URL_VARIABLE) {
+        println!("Kafka: the one that {} names", kafka::URL_VARIABLE);
+        // Tests that kill their broker or put a proxy before it start their own.
+        find_kafka()?;
+        return Ok((vec![(kafka::URL_VARIABLE, url)], None));
+    }
+    if let Some(url) = services::live_url("kafka") {
+        println!("Kafka: the one of `cargo xtask services`");
+        return Ok((vec![(kafka::URL_VARIABLE, url)], None));
+    }
+    let broker = start_kafka()?;
+    Ok((vec![(kafka::URL_VARIABLE, broker.url())], Some(broker)))
+}
+
 /// Starts PostgreSQL, after downloading it where it is absent.
 pub(crate) fn start_postgres(major: Option<u32>) -> Outcome<Postgres> {
     let binaries = match Binaries::find(major) {
@@ -113,6 +142,21 @@ pub(crate) fn start_rabbitmq() -> Outcome<RabbitMq> {
     }
     println!("RabbitMQ: starting (4 to 20 s)");
     RabbitMq::start().map_err(text)
+}
+
+/// Starts Kafka, after downloading it where it is absent.
+pub(crate) fn start_kafka() -> Outcome<Kafka> {
+    find_kafka()?;
+    println!("Kafka: starting");
+    Kafka::start(kafka::Options::default()).map_err(text)
+}
+
+/// Downloads a Kafka broker where there is none.
+fn find_kafka() -> Outcome {
+    if kafka::find().is_err() {
+        install::kafka(&progress).map_err(text)?;
+    }
+    Ok(())
 }
 
 /// A variable that is set and not empty.

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use outbox_services::process::Identity;
-use outbox_services::{install, postgres, rabbitmq};
+use outbox_services::{install, kafka, postgres, rabbitmq};
 use serde_json::{Map, Value, json};
 
-use crate::servers::{start_postgres, start_rabbitmq, variable};
+use crate::servers::{start_kafka, start_postgres, start_rabbitmq, variable};
 use crate::{Outcome, test};
 
 const USAGE: &str = "usage: cargo xtask services up [--pg MAJOR] | down | status";
@@ -20,8 +20,11 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// What is said of each service: its key in the state, its name, its variable.
-const SERVICES: [(&str, &str, &str); 2] =
-    [("postgres", "PostgreSQL", postgres::URL_VARIABLE), ("rabbitmq", "RabbitMQ", rabbitmq::URL_VARIABLE)];
+const SERVICES: [(&str, &str, &str); 3] = [
+    ("postgres", "PostgreSQL", postgres::URL_VARIABLE),
+    ("rabbitmq", "RabbitMQ", rabbitmq::URL_VARIABLE),
+    ("kafka", "Kafka", kafka::URL_VARIABLE),
+];
 
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let (major, rest) = test::take_major(arguments)?;
@@ -60,6 +63,11 @@ fn up(major: Option<u32>) -> Outcome {
         let mut entry = entry(&left.processes, &left.dir, &left.url);
         entry["management_url"] = json!(left.management_url);
         state.insert("rabbitmq".to_owned(), entry);
+        write_state(&state)?;
+    }
+    if variable(kafka::URL_VARIABLE).is_none() && live(&state, "kafka").is_none() {
+        let left = start_kafka()?.detach().map_err(|error| error.to_string())?;
+        state.insert("kafka".to_owned(), entry(&[left.process], &left.dir, &left.url));
         write_state(&state)?;
     }
     status(&state);

@@ -12,7 +12,7 @@ use crate::cargo::{bin_dir, cargo, has_subcommand, must};
 use crate::servers::{Broker, Servers};
 
 /// The services without which a run has not tested the project.
-const REQUIRED: [&str; 2] = ["pg", "amqp"];
+const REQUIRED: [&str; 3] = ["pg", "amqp", "kafka"];
 
 /// Where tests find the `outbox-relay` binary.
 pub(crate) const RELAY_VARIABLE: &str = "OUTBOX_RELAY_BIN";
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     let (major, mut filter) = take_major(arguments)?;
     let full = filter.iter().position(|argument| argument == "--full").map(|at| filter.remove(at)).is_some();
     println!("== services");
-    let servers = Servers::acquire(major, Broker::RabbitMq)?;
+    let servers = Servers::acquire(major, &Broker::ALL)?;
     println!("== build");
     build()?;
     let ledger = Ledger::new()?;
@@ -146,8 +146,9 @@ mod tests {
 
     #[test]
     fn a_service_that_nobody_used_or_somebody_skipped_fails() {
-        assert_eq!(judge("pg\tused\ta\npg\tused\ta\namqp\tused\tb\n", true).1, Vec::<String>::new());
-        assert_eq!(judge("pg\tused\ta\n", true).1, ["no test used `amqp`"]);
+        let all = "pg\tused\ta\npg\tused\ta\namqp\tused\tb\nkafka\tused\tc\n";
+        assert_eq!(judge(all, true).1, Vec::<String>::new());
+        assert_eq!(judge("pg\tused\ta\nkafka\tused\tc\n", true).1, ["no test used `amqp`"]);
         assert_eq!(judge("pg\tused\ta\n", false).1, Vec::<String>::new());
         assert_eq!(judge("pg\tused\ta\namqp\tused\tb\nnats\tskipped\tc\n", false).1, ["1 tests skipped `nats`"]);
         assert!(judge("pg\tused\ta\npg\tused\tb\n", true).0.contains("pg: used by 2 tests"));

@@ -4,12 +4,13 @@
 //! `xtask` compiles in seconds; `outbox-testkit` re-exports it as `services`. For development only: nothing here is
 //! published or linked into a relay.
 //!
-//! Where a service comes from, in this order: an explicit URL ([`postgres::URL_VARIABLE`], [`rabbitmq::URL_VARIABLE`]),
-//! binaries on this machine, a download without root made by `cargo xtask services up` ([`install`]).
+//! Where a service comes from, in this order: an explicit URL ([`postgres::URL_VARIABLE`], [`rabbitmq::URL_VARIABLE`],
+//! [`kafka::URL_VARIABLE`]), binaries on this machine, a download without root made by `cargo xtask services up` ([`install`]).
 //!
 //! A server ends with its launcher's `Drop`; should the whole process be killed, its [`process::Guard`] ends it.
 
 pub mod install;
+pub mod kafka;
 pub mod postgres;
 pub mod process;
 pub mod rabbitmq;
