@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use krafka::admin::{CreateTopicsOptions, DeleteTopicsOptions, NewTopic};
 use krafka::consumer::{AutoOffsetReset, Consumer};
 use krafka::producer::Producer;
-use krafka::{ConsumerRecord, Kafka, KafkaBuilder, ProxyConfig, Record};
+use krafka::{ConsumerRecord, Kafka, ProxyConfig, Record};
 use outbox_core::{Envelope, EventId, Headers, Outcome, Payload, PublishError, Publisher};
 use outbox_kafka::{KafkaConfig, KafkaPublisher};
 use outbox_testkit::publisher_suite::{AGGREGATE_TYPE, Arrived, EVENT_TYPE, PATIENCE};
@@ -30,7 +30,7 @@ pub(crate) struct Topic {
     pub(crate) name: String,
     client: Kafka,
     reader: Mutex<Reader>,
-    _detour: Option<Detour>,
+    _detour: Detour,
 }
 
 /// The end of a partition is where a record of our own stands: Tansu's answer to "what is the last offset" is too low
@@ -47,16 +47,10 @@ struct Reader {
 impl Topic {
     /// A name only; nothing is created. `broker` is where it listens itself.
     pub(crate) async fn bare(broker: &str) -> Self {
-        Self::behind(broker, |builder| builder).await
-    }
-
-    /// The same for a broker that wants more of its clients.
-    pub(crate) async fn behind(broker: &str, prepare: impl FnOnce(KafkaBuilder) -> KafkaBuilder) -> Self {
         let detour = Detour::to(broker.to_owned()).await;
-        let builder = Kafka::builder(broker).proxy(ProxyConfig::new(&detour.address));
-        let client = prepare(builder).connect().await.unwrap();
+        let client = Kafka::builder(broker).proxy(ProxyConfig::new(&detour.address)).connect().await.unwrap();
         let name = format!("t-{}", Uuid::now_v7().simple());
-        Self { name, client, reader: Mutex::default(), _detour: Some(detour) }
+        Self { name, client, reader: Mutex::default(), _detour: detour }
     }
 
     /// A topic that exists.
@@ -105,7 +99,8 @@ impl Topic {
         let marker = markers.to_string();
         for partition in 0..PARTITIONS {
             let record = Record::new(&self.name, marker.clone()).partition(partition).header(MARKER, "");
-            producer.send(record).await.unwrap();
+            let written = producer.send(record).await.unwrap();
+            assert_eq!(written.partition, partition);
         }
         let mut open = PARTITIONS;
         let deadline = tokio::time::Instant::now() + PATIENCE;

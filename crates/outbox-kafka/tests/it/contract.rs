@@ -14,22 +14,22 @@ use outbox_testkit::services::require_or_skip;
 
 use crate::broker::{Topic, connect};
 
-mod plain {
-    outbox_testkit::publisher_suite!(super::uncompressed);
+mod uncompressed {
+    outbox_testkit::publisher_suite!(super::none);
 }
 
-mod compressed {
-    outbox_testkit::publisher_suite!(super::lz4);
+mod lz4 {
+    outbox_testkit::publisher_suite!(super::lz4_compression);
 }
 
 /// Long enough for a healthy broker on a busy machine, short enough for the suite.
 const SHORT: Duration = Duration::from_millis(1500);
 
-async fn uncompressed() -> Option<Proxied> {
+async fn none() -> Option<Proxied> {
     proxied(Compression::None).await
 }
 
-async fn lz4() -> Option<Proxied> {
+async fn lz4_compression() -> Option<Proxied> {
     proxied(Compression::Lz4).await
 }
 
@@ -92,7 +92,7 @@ impl PublisherHarness for Proxied {
         true
     }
 
-    /// The broker of this suite wants no password; what hides one is tested beside the config and with SASL.
+    /// This broker keeps no users; a login and what hides its password are tested in `answers`.
     fn secrets(&self) -> Vec<String> {
         Vec::new()
     }
