@@ -1,6 +1,7 @@
 //! What tests of an outbox need: conformance suites, an in-memory store and publisher, a fault proxy, the history
 //! checker, and launchers of real services. A development dependency only.
 
+pub mod certificates;
 pub mod history;
 pub mod memory;
 pub mod proxy;
