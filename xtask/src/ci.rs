@@ -27,7 +27,8 @@ const NEVER_CHECKED: [&str; 3] = [
 
 /// The packages that people depend on: their default features are linted by themselves, for in the whole workspace
 /// features are unified.
-const LIBRARIES: [&str; 8] = ["-p", "outbox-core", "-p", "outbox-pg", "-p", "outbox-rabbitmq", "-p", "outbox-relay"];
+const LIBRARIES: [&str; 10] =
+    ["-p", "outbox-core", "-p", "outbox-pg", "-p", "outbox-rabbitmq", "-p", "outbox-kafka", "-p", "outbox-relay"];
 
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let full = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {

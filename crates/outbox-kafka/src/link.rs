@@ -129,7 +129,11 @@ impl Session {
 
     fn not_usable(&self, topic: &str, error: KrafkaError) -> PublishError {
         self.note(&error);
+        self.forget(topic);
         let verdict = classify(&error, Stage::Asking);
+        if verdict.kind == ErrorKind::Unavailable {
+            self.doubt();
+        }
         let detail = format!("topic `{topic}` can't be used");
         let publish_error = PublishError::new(verdict.kind, detail).with_source(error);
         if verdict.only_topic { publish_error.with_topic(topic) } else { publish_error }

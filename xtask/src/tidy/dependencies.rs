@@ -14,11 +14,11 @@ struct Rule {
     remedy: &'static str,
 }
 
-const RULES: [Rule; 6] = [
+const RULES: [Rule; 7] = [
     Rule {
         package: "outbox-core",
         features: &["--all-features"],
-        forbidden: &["tokio", "sqlx", "sqlx-core", "lapin", "outbox-pg", "outbox-rabbitmq", "outbox-relay"],
+        forbidden: &["tokio", "sqlx", "sqlx-core", "lapin", "krafka", "outbox-pg", "outbox-rabbitmq", "outbox-relay"],
         remedy: "the core is vocabulary: move what needs a runtime or a driver into an adapter or the relay",
     },
     Rule {
@@ -34,9 +34,34 @@ const RULES: [Rule; 6] = [
         remedy: "adapters know the core only: let the relay or the application bring them together",
     },
     Rule {
+        package: "outbox-kafka",
+        features: &["--all-features"],
+        forbidden: &[
+            "sqlx",
+            "sqlx-core",
+            "lapin",
+            "outbox-pg",
+            "outbox-rabbitmq",
+            "outbox-relay",
+            "aws-lc-rs",
+            "openssl-sys",
+        ],
+        remedy: "adapters know the core only, and `ring` alone: let the relay or the application bring them together",
+    },
+    Rule {
         package: "outbox-relay",
         features: &["--no-default-features"],
-        forbidden: &["sqlx", "sqlx-core", "lapin", "outbox-pg", "outbox-rabbitmq", "axum", "clap"],
+        forbidden: &[
+            "sqlx",
+            "sqlx-core",
+            "lapin",
+            "krafka",
+            "outbox-pg",
+            "outbox-rabbitmq",
+            "outbox-kafka",
+            "axum",
+            "clap",
+        ],
         remedy: "the engine knows `dyn Store` and `dyn Publisher`: put the dependency behind a feature",
     },
     Rule {
