@@ -283,7 +283,10 @@ impl Link {
             return Err(error.clone());
         }
         let limit = config.connect_timeout * 2;
-        match bounded(self.open(config), limit, "no connection to kafka").await {
+        match bounded(self.open(config), limit, "no connection to kafka")
+            .await
+            .map_err(|error| explained(error, config))
+        {
             Ok(session) => {
                 let session = Arc::new(session);
                 state.session = Some(Arc::clone(&session));
@@ -331,6 +334,17 @@ impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").field("own_client", &self.client.is_some()).finish_non_exhaustive()
     }
+}
+
+/// Under TLS 1.3 a broker refuses a client certificate only after the handshake. Its alert then meets the client's first
+/// request, and the client library may report no more than a closed connection.
+fn explained(error: PublishError, config: &KafkaConfig) -> PublishError {
+    if config.tls && error.report().ends_with("connection closed") {
+        let detail = "no connection to kafka: closed right after the TLS handshake, as a broker does that does not \
+                      accept the client certificate, or wants one";
+        return unavailable(detail).with_source(error);
+    }
+    error
 }
 
 /// Lets a spent session answer what it still holds, beside whoever replaces it.

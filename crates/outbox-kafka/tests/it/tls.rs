@@ -12,6 +12,7 @@ use outbox_testkit::services::kafka::{Kafka, Options};
 use outbox_testkit::services::process::free_port;
 use outbox_testkit::services::require_or_skip;
 use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
@@ -49,8 +50,16 @@ impl Secured {
             while let Ok((client, _)) = listener.accept().await {
                 let acceptor = acceptor.clone();
                 tokio::spawn(async move {
-                    // A handshake that fails is what some of these tests want; the client says why.
-                    let Ok(mut client) = acceptor.accept(client).await else { return };
+                    let mut client = match acceptor.accept(client).into_fallible().await {
+                        Ok(client) => client,
+                        // What some of these tests want. Closed at once, with the client's first request unread, the
+                        // connection would be reset and the alert with the cause lost on the way.
+                        Err((_, mut socket)) => {
+                            let _ = socket.shutdown().await;
+                            let _ = tokio::io::copy(&mut socket, &mut tokio::io::sink()).await;
+                            return;
+                        }
+                    };
                     let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
                     let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
                 });
@@ -166,10 +175,12 @@ async fn a_client_certificate_opens_what_is_closed_without() {
         let cert = secured.file("client.pem", &identity.cert_pem);
         secured.trusting(&authority).with_client_certificate(cert, secured.file("client.key", &identity.key_pem))
     };
-    let required = ["CertificateRequired", "certificate required"];
+    // The client library loses the alert now and then.
+    let lost = "does not accept the client certificate, or wants one";
+    let required = ["CertificateRequired", lost];
     secured.refuses(secured.trusting(&authority), ErrorKind::Unavailable, &required).await;
     let stranger = Authority::new().issue("relay", Validity::Valid);
-    let unknown = ["UnknownCA", "UnknownCa", "DecryptError", "BadCertificate", "CertificateUnknown", "unknown"];
+    let unknown = ["UnknownCA", "DecryptError", lost];
     secured.refuses(with(&stranger), ErrorKind::Unavailable, &unknown).await;
     secured.lets_in(with(&clients.issue("relay", Validity::Valid))).await;
 }
