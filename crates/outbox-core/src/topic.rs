@@ -133,21 +133,38 @@ impl TopicTemplate {
     /// # Errors
     /// [`TopicError::MissingHeader`] and [`TopicError::TooLong`]: this event can't have a topic.
     pub fn render(&self, event: &Envelope) -> Result<String, TopicError> {
+        self.render_with(event, |topic, value| self.push_escaped(topic, value))
+    }
+
+    /// The topic of one event, for a broker whose topics can't hold `%`: `escape` appends a field's value in its own
+    /// way and must keep it in its token.
+    ///
+    /// # Errors
+    /// Those of [`render`](Self::render).
+    pub fn render_with(&self, event: &Envelope, escape: impl Fn(&mut String, &str)) -> Result<String, TopicError> {
         let mut topic = String::with_capacity(self.text.len() + 32);
         for part in &self.parts {
             match part {
                 Part::Literal(text) => topic.push_str(text),
-                Part::EventType => self.push_escaped(&mut topic, &event.event_type),
-                Part::AggregateType => self.push_escaped(&mut topic, &event.aggregate_type),
-                Part::AggregateId => self.push_escaped(&mut topic, &event.aggregate_id),
+                Part::EventType => escape(&mut topic, &event.event_type),
+                Part::AggregateType => escape(&mut topic, &event.aggregate_type),
+                Part::AggregateId => escape(&mut topic, &event.aggregate_id),
                 Part::Header(name) => {
                     let value = event.headers.get(name).filter(|value| !value.is_empty());
                     let missing = || TopicError::MissingHeader { name: name.clone() };
-                    self.push_escaped(&mut topic, value.ok_or_else(missing)?);
+                    escape(&mut topic, value.ok_or_else(missing)?);
                 }
             }
         }
         self.bounded(topic)
+    }
+
+    /// The template's own text, without its placeholders: for brokers that allow few characters.
+    pub fn literals(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Literal(text) => Some(text.as_str()),
+            _ => None,
+        })
     }
 
     fn bounded(&self, topic: String) -> Result<String, TopicError> {
@@ -219,6 +236,17 @@ mod tests {
         check("x.{aggregate_id}", "a\u{a0}b", "x.a%C2%A0b");
         check("{header:tenant}", "1", "a%20b");
         check("", "1", "");
+    }
+
+    #[test]
+    fn an_adapter_may_escape_in_its_own_way() {
+        let template = TopicTemplate::parse("a-{aggregate_id}.{header:tenant}", DOTTED).unwrap();
+        assert_eq!(template.literals().collect::<Vec<_>>(), ["a-", "."]);
+        let underscored = |topic: &mut String, value: &str| topic.push_str(&value.replace(['.', ' '], "_"));
+        assert_eq!(template.render_with(&event("b.c"), underscored).unwrap(), "a-b_c.a_b");
+        let long = |topic: &mut String, value: &str| topic.push_str(&value.repeat(9));
+        let error = template.render_with(&event("b.c"), long).unwrap_err();
+        assert_eq!(error, TopicError::TooLong { bytes: 57, max_bytes: 40 });
     }
 
     #[test]

