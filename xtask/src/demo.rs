@@ -30,12 +30,8 @@ pub(crate) fn run_built(arguments: &[String]) -> Outcome {
 
 /// The brokers that the arguments name.
 fn brokers(arguments: &[String]) -> Vec<Broker> {
-    let names = [
-        ("rabbitmq", Broker::RabbitMq),
-        ("nats", Broker::Nats),
-        ("sqs", Broker::Sqs),
-        ("kafka", Broker::Kafka),
-    ];
+    let names =
+        [("rabbitmq", Broker::RabbitMq), ("nats", Broker::Nats), ("sqs", Broker::Sqs), ("kafka", Broker::Kafka)];
     let named = |name: &str| {
         let pair = |pair: &[String]| pair[0] == "--broker" && pair[1] == name;
         arguments.contains(&format!("--broker={name}")) || arguments.windows(2).any(pair)

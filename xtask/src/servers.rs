@@ -50,8 +50,18 @@ impl Broker {
 impl Servers {
     /// Takes or starts what is needed; starting all at once costs what the slowest one does.
     pub(crate) fn acquire(pg_major: Option<u32>, brokers: &[Broker]) -> Outcome<Self> {
-        let starting: Vec<_> =
-            brokers.iter().map(|broker| (*broker, std::thread::spawn({ let broker = *broker; move || broker.take() }))).collect();
+        let starting: Vec<_> = brokers
+            .iter()
+            .map(|broker| {
+                (
+                    *broker,
+                    std::thread::spawn({
+                        let broker = *broker;
+                        move || broker.take()
+                    }),
+                )
+            })
+            .collect();
         let mut servers = Self::default();
         let mut taken = vec![take_postgres(pg_major)];
         for (broker, starting) in starting {
