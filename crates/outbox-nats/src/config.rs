@@ -50,7 +50,7 @@ pub struct NatsConfig {
     /// Template of the subject, at most 4000 bytes when rendered. A stream must take it: the publisher never declares
     /// any. Default [`DEFAULT_TOPIC`].
     pub topic: String,
-    /// How events are written. Default: plain.
+    /// How events are written. Not a key of this table: a route sets it. Default [`Format::Plain`].
     #[serde(skip)]
     pub format: Format,
     /// Name of the only stream that may take the events; another one refuses them. Default none: any stream.

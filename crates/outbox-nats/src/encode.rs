@@ -2,13 +2,15 @@
 
 use async_nats::header::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
-use outbox_core::wire::{Format, percent_encode};
+use outbox_core::wire::{CloudEventsMode, Format, is_plain_in_http, percent_encode};
 use outbox_core::{Envelope, ErrorKind, PublishError, TopicTemplate};
 
 use crate::config::NatsConfig;
 
 /// CloudEvents' binding for NATS: <https://github.com/cloudevents/spec/blob/main/cloudevents/bindings/nats-protocol-binding.md>.
 const ATTRIBUTE_PREFIX: &str = "ce-";
+/// The content type where that binding has it; beside `content-type`, where everyone else looks.
+const DATA_CONTENT_TYPE: &str = "ce-datacontenttype";
 /// The header by which a stream drops second copies.
 const MESSAGE_ID: &str = "Nats-Msg-Id";
 /// The header by which a message names the only stream that may take it.
@@ -89,10 +91,18 @@ impl Encoder {
                 headers.add(name, value)?;
             }
         }
+        let is_attribute = matches!(self.format, Format::CloudEvents(_));
         for (name, value) in &rendered.system {
-            headers.add(name, value)?;
+            // The binding encodes an attribute as HTTP's does; other headers keep their blanks and quotation marks.
+            match is_attribute {
+                true => headers.add_encoded(name, &percent_encode(value, is_plain_in_http))?,
+                false => headers.add(name, value)?,
+            }
         }
         headers.add("content-type", &rendered.content_type)?;
+        if matches!(&self.format, Format::CloudEvents(events) if events.mode() == CloudEventsMode::Binary) {
+            headers.add_encoded(DATA_CONTENT_TYPE, &percent_encode(&rendered.content_type, is_plain_in_http))?;
+        }
         headers.add(MESSAGE_ID, &event.event_id.to_string())?;
         if let Some(stream) = &self.expected_stream {
             headers.add(EXPECTED_STREAM, stream)?;
@@ -125,8 +135,14 @@ impl Default for Headers {
 }
 
 impl Headers {
-    /// The conversions from texts to names and values panic for some; here only those that return an error are used.
     fn add(&mut self, name: &str, value: &str) -> Result<(), PublishError> {
+        // Readers strip blanks at the ends; where there are any, all are encoded.
+        let at_ends = value.starts_with(' ') || value.ends_with(' ');
+        self.add_encoded(name, &percent_encode(value, |c| c.is_ascii_graphic() || (c == ' ' && !at_ends)))
+    }
+
+    /// The conversions from texts to names and values panic for some; here only those that return an error are used.
+    fn add_encoded(&mut self, name: &str, value: &str) -> Result<(), PublishError> {
         let bad = name.char_indices().find(|(_, c)| !c.is_ascii_graphic() || *c == ':');
         if let Some((at, c)) = bad {
             return Err(rejected(format!(
@@ -139,9 +155,6 @@ impl Headers {
         if name.is_empty() {
             return Err(rejected("a header has an empty name (0 bytes), which NATS can't carry".to_owned()));
         }
-        // Readers strip blanks at the ends; where there are any, all are encoded.
-        let at_ends = value.starts_with(' ') || value.ends_with(' ');
-        let value = percent_encode(value, |c| c.is_ascii_graphic() || (c == ' ' && !at_ends));
         self.bytes += name.len() + value.len() + EACH_HEADER_BYTES;
         let refused = |problem: String| rejected(format!("the header {} can't be carried: {problem}", shown(name)));
         let key: HeaderName = name.parse().map_err(|_| refused("its name".to_owned()))?;
