@@ -73,7 +73,6 @@ impl FaultProxy {
     ///
     /// # Errors
     /// When no port can be listened on.
-    #[allow(clippy::unused_async, reason = "it starts a task: an async function is called within a runtime")]
     pub async fn start(upstream: impl Into<String>) -> io::Result<Self> {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), upstream).await
     }
@@ -83,6 +82,7 @@ impl FaultProxy {
     ///
     /// # Errors
     /// When the address can't be listened on.
+    #[allow(clippy::unused_async, reason = "it starts a task: an async function is called within a runtime")]
     pub async fn start_at(addr: SocketAddr, upstream: impl Into<String>) -> io::Result<Self> {
         let upstream = upstream.into();
         let port = bind(addr)?;
