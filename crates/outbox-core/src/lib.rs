@@ -14,6 +14,7 @@ mod envelope;
 mod error;
 mod event;
 mod publisher;
+mod routes;
 mod store;
 mod timestamp;
 mod topic;
@@ -25,9 +26,10 @@ pub use event::{
     Event, EventId, Headers, InvalidEvent, MAX_CONTENT_TYPE_BYTES, MAX_NAME_BYTES, NewEvent, Payload, PayloadError,
 };
 pub use publisher::{Capabilities, Outcome, PublishReport, Publisher, Receipt};
+pub use routes::{Filter, InvalidPattern, InvalidRoutes, MAX_PATTERNS, MAX_ROUTES, Pattern, Routes, Selection};
 pub use store::{
-    Change, Claimed, Confirmed, Lane, Ownership, ReadBatch, ReadRequest, ReadScope, RetryState, Retrying, Store,
-    StoreError, StoreErrorKind, SweepPage, Wakeup, WriteBack, WriteBackStatus,
+    Acquisition, Change, Claimed, Confirmed, Lane, Ownership, ReadBatch, ReadRequest, ReadScope, RetryState, Retrying,
+    Store, StoreError, StoreErrorKind, SweepPage, Wakeup, WriteBack, WriteBackStatus,
 };
 pub use timestamp::rfc3339_micros;
 pub use topic::{TopicError, TopicSyntax, TopicTemplate};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use crate::{Envelope, EventId};
+use crate::{Envelope, EventId, Routes, Selection};
 
 /// A relay's right to a route: until its lease ends, nobody else claims the route's events.
 ///
@@ -16,14 +16,49 @@ use crate::{Envelope, EventId};
 /// valid when its event was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ownership {
-    /// The route.
-    pub route: String,
+    /// The route, and which events it takes.
+    pub selection: Selection,
     /// This run of the relay. Ownership never depends on a name.
     pub owner: Uuid,
     /// How long the lease lasts from each renewal, by the database's clock.
     pub lease: Duration,
     /// The fencing token of each bucket, by bucket number.
     pub tokens: Arc<[i64]>,
+}
+
+impl Ownership {
+    /// The route's name.
+    #[must_use]
+    pub fn route(&self) -> &str {
+        self.selection.name()
+    }
+}
+
+/// What became of the wish to own a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Acquisition {
+    /// It is ours.
+    Owned(Ownership),
+    /// Another relay's lease on it lasts.
+    Taken,
+    /// Relays with other routes are at work. They may publish the same events, so none of ours may be owned until the
+    /// last of them has ended.
+    OtherRoutes {
+        /// Their routes; `None` when they can't be read, since a newer program wrote them.
+        in_force: Option<Routes>,
+    },
+}
+
+impl Acquisition {
+    /// The ownership, if the route is ours.
+    #[must_use]
+    pub fn owned(self) -> Option<Ownership> {
+        match self {
+            Self::Owned(ownership) => Some(ownership),
+            Self::Taken | Self::OtherRoutes { .. } => None,
+        }
+    }
 }
 
 /// An event as it was read, with what the relay must know to keep its promises.
@@ -90,10 +125,12 @@ pub struct ReadRequest {
 pub struct ReadBatch {
     /// In id order. The lane knows these ids from now on and does not return them again until told to forget.
     pub events: Vec<Claimed>,
-    /// The read ended because nothing more was there, not because of a limit.
+    /// The read ended because nothing more was there, not because of a limit: of rows, of bytes, or of ids that it looks
+    /// at among other routes' events.
     pub complete: bool,
-    /// For [`ReadScope::Keys`]: every matching id up to this one was looked at. Below `through` when a limit ended
-    /// the read; the relay goes on from here.
+    /// Every matching id up to this one was looked at. For [`ReadScope::Keys`] it is below `through` when a limit ended
+    /// the read; the relay goes on from here. For [`ReadScope::Forward`] it is the cursor: only the look-back reads below
+    /// it, and a [`complete`](Self::complete) read has put it beyond the events of other routes too.
     pub covered_through: i64,
     /// How many of the events had ids below the cursor: late commits found by the look-back.
     pub late: usize,
@@ -203,15 +240,18 @@ pub enum RetryState {
 /// # Contract
 /// - Nothing is visible before its transaction commits; ids are returned in order.
 /// - Deleting a confirmed event is right whoever owns its bucket now; every other write-back is fenced.
+/// - A route's reads cost nothing for other routes' backlog that they have passed.
+/// - A route whose calls hang takes no connection from another.
 /// - All delays are added to the database's clock and never compared with the caller's.
 /// - Every call is bounded in time.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Tries to own a route. `None` while another relay's lease lasts, on it or on a route that takes the same events.
+    /// Tries to own a route. Relays with the same routes in the same order share them, each route with one owner;
+    /// relays with other routes wait until the last of these has given back what it owns, or its lease has ended.
     ///
     /// # Errors
     /// What stood in the way.
-    async fn acquire(&self, route: &str, lease: Duration) -> Result<Option<Ownership>, StoreError>;
+    async fn acquire(&self, route: &Selection, lease: Duration) -> Result<Acquisition, StoreError>;
 
     /// Extends the lease. `false` when the ownership is lost; it never comes back then.
     ///
@@ -225,17 +265,24 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// What stood in the way; the lease then ends by itself.
     async fn release(&self, ownership: &Ownership) -> Result<(), StoreError>;
 
-    /// Opens a reader from zero.
+    /// Opens a reader from zero. It returns, looks back for and sweeps the events of the ownership's selection only.
     ///
     /// # Errors
     /// What stood in the way.
     async fn open_lane(&self, ownership: &Ownership) -> Result<Box<dyn Lane>, StoreError>;
 
-    /// Removes confirmed events. Unfenced and idempotent: an event that is no longer there is no error.
+    /// Opens a reader from zero over the events that none of these routes takes. Nobody owns them: it is for telling
+    /// that they are there.
+    ///
+    /// # Errors
+    /// What stood in the way.
+    async fn open_unrouted_lane(&self, routes: &Routes) -> Result<Box<dyn Lane>, StoreError>;
+
+    /// Removes confirmed events, on behalf of a route, which says only whose connections are used. Unfenced and idempotent: an event that is no longer there is no error.
     ///
     /// # Errors
     /// What stood in the way; the events may or may not have been removed, so call it again.
-    async fn settle(&self, confirmed: &[Confirmed]) -> Result<(), StoreError>;
+    async fn settle(&self, route: &str, confirmed: &[Confirmed]) -> Result<(), StoreError>;
 
     /// Writes retries and dead letters, each behind the fence of its bucket. One status each, in order.
     ///
@@ -248,11 +295,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         changes: &[WriteBack],
     ) -> Result<Vec<WriteBackStatus>, StoreError>;
 
-    /// How the table sees these waiting events, in order; operators may have changed it.
+    /// How the table sees these waiting events of a route, in order; operators may have changed it.
     ///
     /// # Errors
     /// What stood in the way.
-    async fn retry_states(&self, waiting: &[(i64, EventId)]) -> Result<Vec<RetryState>, StoreError>;
+    async fn retry_states(&self, route: &str, waiting: &[(i64, EventId)]) -> Result<Vec<RetryState>, StoreError>;
 }
 
 /// Wakes a relay that found nothing to do.

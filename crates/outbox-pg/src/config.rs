@@ -6,19 +6,33 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use outbox_core::Routes;
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use thiserror::Error;
 
 use crate::SchemaName;
+use crate::session::{PER_ROUTE, SHARED};
 
-/// Default of [`PgConfig::max_connections`]: reading, settling, writing back failures,
-/// looking at what waits, and the lease each have their own.
-pub const DEFAULT_MAX_CONNECTIONS: u32 = 5;
-
-/// What [`PgConfig::max_connections`] may be: one is kept for the lease, and with one more, reads and settles would
-/// wait for each other; more than a hundred are of no use to a relay and belong to others.
+/// What [`PgConfig::max_connections`] may be: a route needs three, as [`least_connections`] says; more than a hundred
+/// are of no use to a relay and belong to others.
 pub const MAX_CONNECTIONS: RangeInclusive<u32> = 3..=100;
+
+/// The connections without which these routes could not be kept apart: for each route one for its lease and two so
+/// that reads and settles don't wait for each other, and one for the reader that looks for events that no route takes,
+/// where there could be any.
+#[must_use]
+pub fn least_connections(routes: &Routes) -> u32 {
+    let each = u32::try_from(routes.len()).unwrap_or(u32::MAX).saturating_mul(PER_ROUTE);
+    each.saturating_add(u32::from(!routes.take_all()))
+}
+
+/// How many connections are opened at most when [`PgConfig::max_connections`] is not set: those, and two more for
+/// whichever route has much to do. 5 for one route.
+#[must_use]
+pub fn default_connections(routes: &Routes) -> u32 {
+    least_connections(routes).saturating_add(SHARED)
+}
 
 /// The name under which the sessions stand in `pg_stat_activity`, unless the URL sets `application_name`.
 const APPLICATION_NAME: &str = "outbox-relay";
@@ -38,9 +52,10 @@ pub struct PgConfig {
     pub url: String,
     /// The schema of the outbox's tables. Default `outbox`.
     pub schema: SchemaName,
-    /// The most connections that one process opens, one of them kept for the lease. Low: reads, settles and retries
-    /// wait for each other. High: connections that others need. 3 to 100, default 5.
-    pub max_connections: u32,
+    /// The most connections that one process opens, at least [`least_connections`]. Low: reads, settles and retries
+    /// wait for each other. High: connections that others need. 3 to 100; `None` is [`default_connections`]. Default
+    /// `None`.
+    pub max_connections: Option<u32>,
     /// PEM file of the authorities that may sign the server's certificate; turns verification on for this machine too.
     /// Default: the system's authorities.
     pub ca_file: Option<PathBuf>,
@@ -73,7 +88,7 @@ impl PgConfig {
     /// Chooses the most connections that one process opens, 3 to 100.
     #[must_use]
     pub const fn with_max_connections(mut self, max_connections: u32) -> Self {
-        self.max_connections = max_connections;
+        self.max_connections = Some(max_connections);
         self
     }
 
@@ -84,6 +99,22 @@ impl PgConfig {
         self
     }
 
+    /// Checks that [`max_connections`](Self::max_connections) is enough for these routes.
+    ///
+    /// # Errors
+    /// [`PgConfigError`] with the number that would do.
+    pub fn check_routes(&self, routes: &Routes) -> Result<(), PgConfigError> {
+        let (least, count) = (least_connections(routes), routes.len());
+        let too_few = self.max_connections.filter(|connections| *connections < least);
+        let left_over = if routes.take_all() { "" } else { ", one to look for events that no route takes" };
+        too_few.map_or(Ok(()), |connections| {
+            let plural = if count == 1 { "route" } else { "routes" };
+            let problem =
+                format!("must be at least {least} for {count} {plural} (three for each{left_over}), got {connections}");
+            Err(PgConfigError { field: "max_connections", problem })
+        })
+    }
+
     /// Checks everything and makes what the driver needs. Connects to nothing.
     ///
     /// The result prints the password in its `Debug`: never log it.
@@ -91,9 +122,9 @@ impl PgConfig {
     /// # Errors
     /// [`PgConfigError`] with the field that is wrong.
     pub fn connect_options(&self) -> Result<PgConnectOptions, PgConfigError> {
-        if !MAX_CONNECTIONS.contains(&self.max_connections) {
+        if let Some(connections) = self.max_connections.filter(|connections| !MAX_CONNECTIONS.contains(connections)) {
             let (low, high) = (MAX_CONNECTIONS.start(), MAX_CONNECTIONS.end());
-            let problem = format!("must be {low} to {high}, got {}", self.max_connections);
+            let problem = format!("must be {low} to {high}, got {connections}");
             return Err(PgConfigError { field: "max_connections", problem });
         }
         let wrong = |why: &str| PgConfigError { field: "url", problem: format!("{why}; {EXAMPLE}") };
@@ -138,7 +169,7 @@ fn is_loopback(host: &str) -> bool {
 impl Default for PgConfig {
     fn default() -> Self {
         let (url, schema) = (String::new(), SchemaName::default());
-        Self { url, schema, max_connections: DEFAULT_MAX_CONNECTIONS, ca_file: None }
+        Self { url, schema, max_connections: None, ca_file: None }
     }
 }
 
@@ -189,5 +220,23 @@ mod tests {
         }
         let error = PgConfig::new("postgres://h/a").with_max_connections(2).connect_options().unwrap_err();
         assert_eq!(error.to_string(), "max_connections: must be 3 to 100, got 2");
+    }
+
+    #[test]
+    fn each_route_has_connections_of_its_own() {
+        let filter = |name: &str| outbox_core::Filter::default().aggregate_types([name]).unwrap();
+        let one = Routes::everything("a");
+        let some = Routes::new([("a", filter("x")), ("b", filter("y"))]).unwrap();
+        let all = Routes::new([("a", filter("x")), ("b", outbox_core::Filter::default())]).unwrap();
+        let counts = [&one, &all, &some].map(|routes| (least_connections(routes), default_connections(routes)));
+        assert_eq!(counts, [(3, 5), (6, 8), (7, 9)]);
+        let config = PgConfig::new("postgres://h/a");
+        config.check_routes(&some).unwrap();
+        config.clone().with_max_connections(3).check_routes(&one).unwrap();
+        config.clone().with_max_connections(7).check_routes(&some).unwrap();
+        let error = config.with_max_connections(6).check_routes(&some).unwrap_err();
+        let expected =
+            "must be at least 7 for 2 routes (three for each, one to look for events that no route takes), got 6";
+        assert_eq!((error.field, error.problem.as_str()), ("max_connections", expected));
     }
 }

@@ -29,15 +29,23 @@ pub(crate) struct Memory {
 pub(crate) struct Start {
     pub(crate) after: i64,
     pub(crate) leave_out: Vec<i64>,
-    /// Read up to and with this id: to the end, but for a memory that is full.
+    /// Read up to and with this id: to the end, but for a memory that is full, and for the reach of a filtered read.
     pub(crate) through: i64,
+    /// The memory is full: late events only.
+    pub(crate) is_full: bool,
 }
 
-/// Whether a limit ended a read, or nothing more was there in its snapshot.
+/// What ended a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
+    /// A limit of rows or bytes.
     Limit,
+    /// Nothing more was there in its snapshot.
     Nothing,
+    /// The reach of a filtered read: up to and with this id it has looked at everything, and there may be more.
+    Reach(i64),
+    /// Nothing more was there for a filtered read that looked at everything, other routes' events included.
+    NothingOfOurs,
 }
 
 impl Memory {
@@ -58,28 +66,52 @@ impl Memory {
         self.notes.note(value, holders, now);
     }
 
-    /// Where a forward read in this snapshot begins. The snapshot must be younger than the last note.
-    pub(crate) fn forward(&self, snapshot: &Snapshot) -> Start {
-        let after = self.notes.look_back_to(snapshot).min(self.cursor);
+    /// Where a forward read in this snapshot begins. The snapshot must be younger than the last note. A filtered read
+    /// has a reach, the ids that it may look at beyond the look-back; others go to the end.
+    pub(crate) fn forward(&self, snapshot: &Snapshot, reach: Option<i64>) -> Start {
+        let back_to = self.notes.look_back_to(snapshot);
+        let after = back_to.min(self.cursor);
+        // The look-back is made whole, since each read begins it anew as long as something holds `low` back. Only that
+        // for a long writer that has ended is made in parts: it is made once, and the cursor is put back for it.
+        let from = if back_to < self.notes.low() { after } else { self.cursor };
+        let reached = reach.map_or(i64::MAX, |reach| from.saturating_add(reach));
         let from = after.saturating_add(1);
         let leave_out: Vec<i64> = self.known.range(from..).chain(self.dropped.range(from..)).copied().collect();
         // Something holds `low` back while much is read and dropped: only late events until it has moved.
-        let through = if leave_out.len() > MAX_LEFT_OUT { self.cursor } else { i64::MAX };
-        Start { after, leave_out, through }
+        let is_full = leave_out.len() > MAX_LEFT_OUT;
+        let through = if is_full { self.cursor } else { reached };
+        Start { after, leave_out, through, is_full }
+    }
+
+    /// What ended a filtered read that began so and that no limit ended. Whether there may be more beyond its reach is
+    /// told by the last note: ids above it were handed out a moment ago.
+    pub(crate) fn filtered_end(&self, start: &Start) -> End {
+        if start.is_full {
+            End::Nothing
+        } else if start.through < self.notes.last_value() {
+            End::Reach(start.through)
+        } else {
+            End::NothingOfOurs
+        }
     }
 
     /// The forward read has been made and has returned these ids, in order. Returns how many lay below the cursor.
     pub(crate) fn forward_made(&mut self, snapshot: &Snapshot, ids: &[i64], end: End) -> usize {
         let late = ids.iter().take_while(|id| **id <= self.cursor).count();
-        if let Some(last) = ids.last() {
-            // A page that did not hold everything puts the cursor back: what lies above it is read in order.
-            self.cursor = match end {
-                End::Limit => *last,
-                End::Nothing => self.cursor.max(*last),
-            };
-        }
+        let last = ids.last().copied().unwrap_or(self.cursor);
+        // A page that did not hold everything puts the cursor back: what lies above it is read in order.
+        self.cursor = match end {
+            End::Limit => last,
+            End::Reach(through) => through,
+            End::Nothing | End::NothingOfOurs => self.cursor.max(last),
+        };
         self.notes.read_made(snapshot);
         self.learn(ids);
+        if end == End::NothingOfOurs {
+            // Everything visible up to the note has been looked at, and `low` is at most that: with the cursor there,
+            // other routes' events are not looked at again, nor where they were.
+            self.cursor = self.cursor.max(self.notes.low());
+        }
         // At and below where reads begin nothing can be come across again.
         let passed = self.notes.low().min(self.cursor);
         self.dropped = self.dropped.split_off(&passed.saturating_add(1));
@@ -89,7 +121,7 @@ impl Memory {
     /// What a read of keys must leave out.
     pub(crate) fn keys(&self, after: i64) -> Start {
         let leave_out = self.known.range(after.saturating_add(1)..).copied().collect();
-        Start { after, leave_out, through: i64::MAX }
+        Start { after, leave_out, through: i64::MAX, is_full: false }
     }
 
     /// These ids were returned.

@@ -27,6 +27,10 @@ enum Variant {
     CursorKept,
     /// Forgets events when they are settled, not with the next request.
     ForgetsAtOnce,
+    /// Takes the end of a filtered read's reach for the end of the table.
+    ReachIsTheEnd,
+    /// Leaves the cursor where it was when a look-back was made in parts.
+    CursorNotPutBack,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +61,10 @@ struct Schedule {
     memory: Memory,
     phase: Phase,
     limit: usize,
+    /// Of a filtered read; `None` without a filter.
+    reach: Option<i64>,
+    /// Every so many-th aggregate is ours, the others are another route's.
+    routes: u64,
     now: Instant,
     early_holders: Option<Vec<Holder>>,
     early_snapshot: Option<(Snapshot, BTreeMap<i64, u64>)>,
@@ -78,6 +86,8 @@ impl Schedule {
         let producers = (0..random.pick(&[2, 3, 4])).map(|_| None).collect();
         // Some cross the end of an epoch of transaction ids.
         let first_xid = random.pick(&[800, (1 << 32) - 6, (3 << 32) - 3]);
+        let reach = random.pick(&[None, Some(1), Some(2), Some(5), Some(50)]);
+        let routes = if reach.is_some() { random.pick(&[1, 2, 2, 3]) } else { 1 };
         Self {
             variant,
             server: Server::new(first_xid),
@@ -87,6 +97,8 @@ impl Schedule {
             memory: Memory::default(),
             phase: Phase::Idle,
             limit: random.pick(&[1, 2, 5, 100]),
+            reach,
+            routes,
             now: start,
             early_holders: None,
             early_snapshot: None,
@@ -121,7 +133,9 @@ impl Schedule {
         // What is not read once nothing new has come for so long never will be.
         self.spills = false;
         let mut quiet = 0;
-        while quiet < 40 || !self.spilled.is_empty() {
+        // A read is four steps, and one with the least reach passes one id.
+        let enough = if self.reach.is_some() { 40 + 8 * self.server.sequence } else { 40 };
+        while quiet < enough || !self.spilled.is_empty() {
             let before = self.returned;
             self.relay();
             quiet = if self.returned > before { 0 } else { quiet + 1 };
@@ -133,7 +147,8 @@ impl Schedule {
     fn judge(mut self) -> Wrong {
         let ids: HashSet<i64> = self.delivered.iter().map(|(id, _)| *id).collect();
         self.wrong.twice = self.delivered.len() - ids.len();
-        self.wrong.lost = self.server.committed.keys().filter(|id| !ids.contains(id)).count();
+        let ours = self.server.committed.iter().filter(|(_, aggregate)| self.is_ours(**aggregate));
+        self.wrong.lost = ours.filter(|(id, _)| !ids.contains(id)).count();
         let (mut seen, mut last) = (HashSet::new(), BTreeMap::new());
         for (id, aggregate) in self.delivered.iter().filter(|(id, _)| seen.insert(*id)) {
             let last = last.entry(*aggregate).or_insert(0);
@@ -142,6 +157,10 @@ impl Schedule {
         }
         assert!(ids.iter().all(|id| self.server.committed.contains_key(id)), "invented");
         self.wrong
+    }
+
+    fn is_ours(&self, aggregate: u64) -> bool {
+        aggregate.is_multiple_of(self.routes)
     }
 
     fn produce(&mut self) {
@@ -169,6 +188,14 @@ impl Schedule {
                 self.unsettled.push(id);
             }
         }
+        // The other route is as quick or as slow.
+        let theirs: Vec<i64> =
+            self.server.table.iter().filter(|(_, aggregate)| !self.is_ours(**aggregate)).map(|(id, _)| *id).collect();
+        for id in theirs {
+            if self.random.below(5) < 2 {
+                self.server.table.remove(&id);
+            }
+        }
     }
 
     fn sweep(&mut self) {
@@ -176,7 +203,7 @@ impl Schedule {
         let is_spilled = |id: i64, aggregate: u64| {
             self.spilled.get(&aggregate).is_some_and(|(first, last)| (*first..=*last).contains(&id))
         };
-        let table = self.server.table.range(..=through);
+        let table = self.server.table.range(..=through).filter(|(_, aggregate)| self.is_ours(**aggregate));
         let found = table.filter(|(id, aggregate)| self.memory.is_unknown(**id) && !is_spilled(**id, **aggregate));
         self.wrong.swept += found.count();
     }
@@ -221,7 +248,8 @@ impl Schedule {
     }
 
     fn page(&mut self, table: &BTreeMap<i64, u64>, start: &Start, take: impl Fn(i64, u64) -> bool) -> (Vec<i64>, End) {
-        let rows = table.range(start.after.saturating_add(1)..=start.through);
+        let rows = table.range(start.after.saturating_add(1)..=start.through.max(start.after.saturating_add(1)));
+        let rows = rows.filter(|(id, _)| **id <= start.through);
         let rows = rows.filter(|(id, aggregate)| !start.leave_out.contains(id) && take(**id, **aggregate));
         let ids: Vec<i64> = rows.map(|(id, _)| *id).take(self.limit).collect();
         let end = if ids.len() >= self.limit { End::Limit } else { End::Nothing };
@@ -230,15 +258,24 @@ impl Schedule {
     }
 
     fn forward(&mut self, snapshot: &Snapshot, table: &BTreeMap<i64, u64>) {
-        let mut start = self.memory.forward(snapshot);
+        let mut start = self.memory.forward(snapshot, self.reach);
         let from = match self.variant {
             Variant::NoLookBack => self.memory.cursor(),
             Variant::AsideForgotten => start.after.max(self.memory.notes().low().min(self.memory.cursor())),
             _ => start.after,
         };
         start.after = from;
-        let (ids, end) = self.page(table, &start, |_, _| true);
-        let told = if self.variant == Variant::CursorKept { End::Nothing } else { end };
+        let routes = self.routes;
+        let (ids, mut end) = self.page(table, &start, |_, aggregate| aggregate.is_multiple_of(routes));
+        if self.reach.is_some() && end == End::Nothing {
+            end = self.memory.filtered_end(&start);
+        }
+        let told = match (self.variant, end) {
+            (Variant::CursorKept, End::Limit) => End::Nothing,
+            (Variant::ReachIsTheEnd, End::Reach(_)) => End::NothingOfOurs,
+            (Variant::CursorNotPutBack, End::Reach(through)) => End::Reach(through.max(self.memory.cursor())),
+            (_, end) => end,
+        };
         self.memory.forward_made(snapshot, &ids, told);
         for id in ids {
             let aggregate = table[&id];
@@ -267,7 +304,7 @@ impl Schedule {
         }
         match end {
             End::Limit => self.reread_from = ids.last().copied(),
-            End::Nothing => {
+            End::Nothing | End::NothingOfOurs | End::Reach(_) => {
                 self.spilled.clear();
                 self.reread_from = None;
             }
@@ -313,6 +350,8 @@ fn without_each_part_of_the_design_schedules_go_wrong() {
     assert!(wrong(Variant::SnapshotFirst).lost > 0);
     assert!(wrong(Variant::CursorKept).lost > 0);
     assert!(wrong(Variant::ForgetsAtOnce).twice > 0);
+    assert!(wrong(Variant::ReachIsTheEnd).lost > 0);
+    assert!(wrong(Variant::CursorNotPutBack).lost > 0);
 }
 
 #[test]
@@ -322,17 +361,72 @@ fn a_full_memory_reads_late_events_only_until_low_has_moved() {
     let holder = || vec![Holder { vxid: "3/1".into(), xid: None }];
     let ids: Vec<i64> = (1..=i64::try_from(MAX_LEFT_OUT).unwrap() + 1).collect();
     memory.note(0, holder(), Instant::now());
-    assert_eq!(memory.forward(&snapshot).through, i64::MAX);
+    assert_eq!(memory.forward(&snapshot, None).through, i64::MAX);
     memory.forward_made(&snapshot, &ids, End::Limit);
     memory.take_in(&[], &ids);
     memory.note(ids.len() as i64, holder(), Instant::now());
-    let full = memory.forward(&snapshot);
+    let full = memory.forward(&snapshot, None);
     assert_eq!((full.after, full.through), (0, memory.cursor()));
     memory.forward_made(&snapshot, &[], End::Nothing);
     for _ in 0..2 {
         memory.note(ids.len() as i64, Vec::new(), Instant::now());
         memory.forward_made(&snapshot, &[], End::Nothing);
     }
-    let free = memory.forward(&snapshot);
+    let free = memory.forward(&snapshot, None);
     assert_eq!((free.after, free.through, free.leave_out.len()), (memory.cursor(), i64::MAX, 0));
+}
+
+/// A lock that is held without a transaction id, for as long as one likes.
+fn held() -> Vec<Holder> {
+    vec![Holder { vxid: "3/1".into(), xid: None }]
+}
+
+#[test]
+fn another_routes_backlog_is_passed_once() {
+    let (mut memory, snapshot) = (Memory::default(), Snapshot::parse("10:10:").unwrap());
+    let mut reads = Vec::new();
+    for _ in 0..5 {
+        memory.note(300_000, Vec::new(), Instant::now());
+        let start = memory.forward(&snapshot, Some(100_000));
+        reads.push((start.after, start.through));
+        let end = memory.filtered_end(&start);
+        memory.forward_made(&snapshot, &[], end);
+    }
+    let end = (300_000, 400_000);
+    // Until the second read has been made, nothing is known about who wrote before the first.
+    assert_eq!(reads, [(0, 100_000), (0, 200_000), (200_000, 300_000), end, end]);
+}
+
+#[test]
+fn a_filtered_lane_gets_on_while_low_is_held_back() {
+    let (mut memory, snapshot) = (Memory::default(), Snapshot::parse("10:10:").unwrap());
+    for read in 1..=10 {
+        memory.note(1_000_000, held(), Instant::now());
+        let start = memory.forward(&snapshot, Some(100_000));
+        assert_eq!((start.after, start.through), (0, read * 100_000), "the look-back, and as much again");
+        let end = memory.filtered_end(&start);
+        assert_eq!(end == End::NothingOfOurs, read == 10);
+        memory.forward_made(&snapshot, &[], end);
+    }
+}
+
+#[test]
+fn a_full_memory_of_a_filtered_lane_passes_nothing() {
+    let (mut memory, snapshot) = (Memory::default(), Snapshot::parse("10:10:").unwrap());
+    let ids: Vec<i64> = (1..=i64::try_from(MAX_LEFT_OUT).unwrap() + 1).collect();
+    memory.note(0, held(), Instant::now());
+    memory.forward_made(&snapshot, &ids, End::Limit);
+    let cursor = memory.cursor();
+    memory.note(500_000, held(), Instant::now());
+    let start = memory.forward(&snapshot, Some(100_000));
+    assert_eq!((start.through, memory.filtered_end(&start)), (cursor, End::Nothing));
+    memory.forward_made(&snapshot, &[], End::Nothing);
+    // Once `low` has moved beyond the cursor, what lies between is read.
+    for _ in 0..3 {
+        memory.note(500_000, Vec::new(), Instant::now());
+        let start = memory.forward(&snapshot, Some(100_000));
+        assert!(start.after <= cursor);
+        memory.forward_made(&snapshot, &[], End::Nothing);
+    }
+    assert_eq!(memory.forward(&snapshot, Some(100_000)).after, cursor);
 }

@@ -145,6 +145,11 @@ impl Notes {
         self.seen.values().filter(|seen| seen.aside).count()
     }
 
+    /// The sequence's value in the last note; before the first one everything is still to come.
+    pub(crate) fn last_value(&self) -> i64 {
+        self.notes.back().map_or(i64::MAX, |note| note.value)
+    }
+
     pub(crate) fn low(&self) -> i64 {
         self.low
     }

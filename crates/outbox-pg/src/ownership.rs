@@ -1,13 +1,18 @@
 //! Who owns a route: leases on the database's clock, and a fencing token for each bucket.
 //!
-//! A relay is alive as long as its row in `relays` exists. Whoever finds a lease ended deletes the row; only then are
-//! its buckets free. A renewal and that deletion meet at the row's lock, so one of them wins and the other sees it.
-//! This version lets one relay own all events of a schema, under whatever route name; the tables have room for more.
+//! An ownership is alive as long as its row in `relays` exists. Whoever finds a lease ended deletes the row; only then
+//! are its buckets free. A renewal and that deletion meet at the row's lock, so one of them wins and the other sees it.
+//! A relay has a row for each of its routes, so that a route that no longer renews loses itself and nothing else.
+//!
+//! Which event belongs to which route depends on all routes and their order. Two relays with different routes could
+//! publish the same event, so one list of routes is in force: every acquisition locks the row that names it first, and
+//! changes it only while no row of `relays` with another list owns a bucket.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::{Ownership, StoreError, StoreErrorKind};
+use outbox_core::{Acquisition, Ownership, Routes, Selection, StoreError, StoreErrorKind};
+use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Executor as _};
 use uuid::Uuid;
 
@@ -30,8 +35,9 @@ pub(crate) struct OwnershipSql {
     begin: Begin,
     expire: Arc<str>,
     make: Arc<str>,
-    one_at_a_time: Arc<str>,
-    other_routes: Arc<str>,
+    in_force: Arc<str>,
+    others_at_work: Arc<str>,
+    put_in_force: Arc<str>,
     lock: Arc<str>,
     live: Arc<str>,
     register: Arc<str>,
@@ -46,8 +52,9 @@ impl OwnershipSql {
             begin: Begin::new(schema),
             expire: schema.sql(include_str!("sql/expire_relays.sql")),
             make: schema.sql(include_str!("sql/make_buckets.sql")),
-            one_at_a_time: schema.sql(include_str!("sql/lock_ownership.sql")),
-            other_routes: schema.sql(include_str!("sql/other_routes.sql")),
+            in_force: schema.sql(include_str!("sql/lock_ownership.sql")),
+            others_at_work: schema.sql(include_str!("sql/others_at_work.sql")),
+            put_in_force: schema.sql(include_str!("sql/put_in_force.sql")),
             lock: schema.sql(include_str!("sql/lock_buckets.sql")),
             live: schema.sql(include_str!("sql/live_owners.sql")),
             register: schema.sql(include_str!("sql/register_relay.sql")),
@@ -62,10 +69,10 @@ pub(crate) async fn acquire(
     sessions: &Sessions,
     sql: &OwnershipSql,
     relay_name: &str,
-    route: &str,
+    selection: &Selection,
     lease: Duration,
-) -> Result<Option<Ownership>, StoreError> {
-    let owner = Uuid::new_v4();
+) -> Result<Acquisition, StoreError> {
+    let (owner, route) = (Uuid::new_v4(), selection.name());
     let attempt = async {
         let mut session = sessions.open_for(Purpose::Ownership).await?;
         session.begin(&sql.begin, DEADLINE).await?;
@@ -73,20 +80,13 @@ pub(crate) async fn acquire(
         session.connection().execute(sqlx::raw_sql("COMMIT")).await?;
         session.begin(&sql.begin, DEADLINE).await?;
         let connection = session.connection();
-        let one_at_a_time = sqlx::query(AssertSqlSafe(&*sql.one_at_a_time)).persistent(false);
-        if connection.fetch_optional(one_at_a_time).await?.is_none() {
-            return Err(StoreError::new(StoreErrorKind::Unprepared, NO_ROW).into());
-        }
-        let other: Option<String> = sqlx::query_scalar(AssertSqlSafe(&*sql.other_routes))
-            .persistent(false)
-            .bind(route)
-            .fetch_optional(&mut *connection)
-            .await?;
-        if let Some(other) = other {
-            session.roll_back().await?;
-            tracing::debug!(route, other, "waiting: a relay owns this schema's events under another route's name");
-            return Ok(None);
-        }
+        let fingerprint = match put_in_force(connection, sql, selection.routes()).await? {
+            InForce::Ours(fingerprint) => fingerprint,
+            InForce::Others(in_force) => {
+                session.roll_back().await?;
+                return Ok(Acquisition::OtherRoutes { in_force });
+            }
+        };
         let lock = || sqlx::query_scalar(AssertSqlSafe(&*sql.lock)).persistent(false).bind(route);
         let mut owners: Vec<Option<Uuid>> = lock().fetch_all(&mut *connection).await?;
         if owners.is_empty() {
@@ -101,14 +101,15 @@ pub(crate) async fn acquire(
             .await?;
         if owners.len() < BUCKETS || live > 0 {
             session.roll_back().await?;
-            return Ok(None);
+            return Ok(Acquisition::Taken);
         }
         let register = sqlx::query(AssertSqlSafe(&*sql.register))
             .persistent(false)
             .bind(owner)
             .bind(relay_name)
             .bind(lease.as_secs_f64())
-            .bind(env!("CARGO_PKG_VERSION"));
+            .bind(env!("CARGO_PKG_VERSION"))
+            .bind(fingerprint);
         connection.execute(register).await?;
         let taken: Vec<(i16, i64)> = sqlx::query_as(AssertSqlSafe(&*sql.take))
             .persistent(false)
@@ -118,10 +119,48 @@ pub(crate) async fn acquire(
             .await?;
         let tokens = tokens(&taken)?;
         session.commit().await?;
-        Ok(Some(tokens))
+        Ok(Acquisition::Owned(Ownership { selection: selection.clone(), owner, lease, tokens }))
     };
-    let tokens = sessions.within("claiming the route", DEADLINE, attempt).await?;
-    Ok(tokens.map(|tokens| Ownership { route: route.to_owned(), owner, lease, tokens }))
+    sessions.within("claiming the route", DEADLINE, attempt).await
+}
+
+/// Whose routes are in force.
+enum InForce {
+    /// Ours, with their fingerprint; they stay so until the transaction ends, and beyond when it takes a bucket.
+    Ours(String),
+    /// Those of relays at work; `None` when they can't be read.
+    Others(Option<Routes>),
+}
+
+async fn put_in_force(
+    connection: &mut PgConnection,
+    sql: &OwnershipSql,
+    routes: &Routes,
+) -> Result<InForce, CallError> {
+    let unwritable = |error: serde_json::Error| StoreError::new(StoreErrorKind::Failed, error.to_string());
+    let text = serde_json::to_string(routes).map_err(unwritable)?;
+    let in_force: Option<(Option<String>, Option<String>, String)> = sqlx::query_as(AssertSqlSafe(&*sql.in_force))
+        .persistent(false)
+        .bind(&text)
+        .fetch_optional(&mut *connection)
+        .await?;
+    let Some((in_force, their_text, ours)) = in_force else {
+        return Err(StoreError::new(StoreErrorKind::Unprepared, NO_ROW).into());
+    };
+    // Asked also when ours is in force already: whatever has become of the row, nobody else may be at work.
+    let others: bool = sqlx::query_scalar(AssertSqlSafe(&*sql.others_at_work))
+        .persistent(false)
+        .bind(&ours)
+        .fetch_one(&mut *connection)
+        .await?;
+    if others {
+        return Ok(InForce::Others(their_text.and_then(|text| serde_json::from_str(&text).ok())));
+    }
+    if in_force.as_deref() != Some(&ours) {
+        let put = sqlx::query(AssertSqlSafe(&*sql.put_in_force)).persistent(false).bind(&ours).bind(&text);
+        connection.execute(put).await?;
+    }
+    Ok(InForce::Ours(ours))
 }
 
 fn tokens(taken: &[(i16, i64)]) -> Result<Arc<[i64]>, CallError> {
@@ -160,7 +199,7 @@ pub(crate) async fn release(sessions: &Sessions, sql: &OwnershipSql, ownership: 
         let mut session = sessions.open_for(Purpose::Ownership).await?;
         session.begin(&sql.begin, DEADLINE).await?;
         let release =
-            sqlx::query(AssertSqlSafe(&*sql.release)).persistent(false).bind(&ownership.route).bind(ownership.owner);
+            sqlx::query(AssertSqlSafe(&*sql.release)).persistent(false).bind(ownership.route()).bind(ownership.owner);
         session.connection().execute(release).await?;
         session.commit().await
     };

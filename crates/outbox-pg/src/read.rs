@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox_core::{Claimed, Lane, ReadBatch, ReadRequest, ReadScope, StoreError, StoreErrorKind, SweepPage};
-use sqlx::postgres::{PgConnection, PgRow};
-use sqlx::{AssertSqlSafe, Executor as _, Row as _};
+use sqlx::postgres::{PgArguments, PgConnection, PgRow};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Executor as _, Postgres, Row as _};
 use tokio::time::Instant;
 
 use crate::SchemaName;
@@ -15,6 +16,7 @@ use crate::identity::Identity;
 use crate::memory::{End, Memory, Start};
 use crate::notes::{Holder, Snapshot};
 use crate::pace::Pace;
+use crate::reach::Reach;
 use crate::row::{self, Place};
 use crate::session::{CallError, Session, Sessions};
 
@@ -42,6 +44,10 @@ pub(crate) struct ReadSql {
     keys: Arc<str>,
     span: Arc<str>,
     sweep: Arc<str>,
+    forward_matching: Arc<str>,
+    forward_sized_matching: Arc<str>,
+    keys_matching: Arc<str>,
+    sweep_matching: Arc<str>,
 }
 
 impl ReadSql {
@@ -59,6 +65,10 @@ impl ReadSql {
             keys: schema.sql(include_str!("sql/read_keys.sql")),
             span: schema.sql(include_str!("sql/read_span.sql")),
             sweep: schema.sql(include_str!("sql/sweep.sql")),
+            forward_matching: schema.sql(include_str!("sql/read_forward_matching.sql")),
+            forward_sized_matching: schema.sql(include_str!("sql/read_forward_sized_matching.sql")),
+            keys_matching: schema.sql(include_str!("sql/read_keys_matching.sql")),
+            sweep_matching: schema.sql(include_str!("sql/sweep_matching.sql")),
         }
     }
 }
@@ -66,7 +76,10 @@ impl ReadSql {
 pub(crate) struct PgLane {
     sessions: Arc<Sessions>,
     sql: Arc<ReadSql>,
+    /// `None`: every event is ours.
+    matching: Option<Matching>,
     memory: Memory,
+    reach: Reach,
     pace: Pace,
     /// Rows of the last page were too large, or too likely to be compressed, for a limit for each.
     large_rows: bool,
@@ -85,37 +98,51 @@ impl fmt::Debug for PgLane {
 }
 
 impl PgLane {
-    pub(crate) fn new(sessions: Arc<Sessions>, sql: Arc<ReadSql>) -> Self {
-        Self { sessions, sql, memory: Memory::default(), pace: Pace::default(), large_rows: false, identity: None }
+    pub(crate) fn new(sessions: Arc<Sessions>, sql: Arc<ReadSql>, matching: Option<Matching>) -> Self {
+        let (memory, reach, pace) = (Memory::default(), Reach::default(), Pace::default());
+        Self { sessions, sql, matching, memory, reach, pace, large_rows: false, identity: None }
     }
 
     async fn forward(&mut self, max_events: usize, max_bytes: usize) -> Result<ReadBatch, StoreError> {
         let sessions = Arc::clone(&self.sessions);
         let (max_bytes, patience, begun) = (self.pace.bytes(max_bytes), self.pace.patience(), Instant::now());
         let max_row_bytes = max_bytes / max_events.max(1);
+        let filtered = self.matching.is_some();
         let read = async {
             let mut session = sessions.open().await?;
             let snapshot = self.note_and_begin(session.connection()).await?;
-            let start = self.memory.forward(&snapshot);
+            let start = self.memory.forward(&snapshot, filtered.then_some(self.reach.ids()));
+            let (small, sized) = match filtered {
+                false => (&self.sql.forward, &self.sql.forward_sized),
+                true => (&self.sql.forward_matching, &self.sql.forward_sized_matching),
+            };
             let mut page = Page::default();
             if !self.large_rows {
-                let rows = self.rows(session.connection(), &self.sql.forward, &start, max_events, max_row_bytes);
+                let rows = self.rows(session.connection(), small, &start, max_events, max_row_bytes);
                 page = Page::of(&rows.await?, max_events)?;
                 self.large_rows = page.is_cut;
             }
             if self.large_rows {
-                let rows = self.rows(session.connection(), &self.sql.forward_sized, &start, max_events, max_bytes);
+                let rows = self.rows(session.connection(), sized, &start, max_events, max_bytes);
                 page = Page::of(&rows.await?, max_events)?;
                 let is_large = |event: &Claimed| event.envelope.bytes() > max_row_bytes.min(NEVER_COMPRESSED_BYTES);
                 self.large_rows = page.is_cut || page.events.iter().any(is_large);
+            }
+            if filtered && page.end == End::Nothing {
+                page.end = self.memory.filtered_end(&start);
             }
             commit(session).await?;
             Ok((snapshot, page.events, page.end))
         };
         let read = sessions.within("reading events", patience, read).await;
+        match &read {
+            Ok((_, _, End::Reach(_))) => self.reach.crossed(begun.elapsed()),
+            Ok((_, _, End::Limit)) => {}
+            _ => self.reach.begin_small(),
+        }
         let (snapshot, events, end) = self.paced(read, begun)?;
         let late = self.memory.forward_made(&snapshot, &ids(&events), end);
-        let complete = end == End::Nothing;
+        let complete = matches!(end, End::Nothing | End::NothingOfOurs);
         Ok(ReadBatch { events, complete, late, covered_through: self.memory.cursor() })
     }
 
@@ -127,15 +154,22 @@ impl PgLane {
         max_events: usize,
         max_bytes: usize,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
-        sqlx::query(AssertSqlSafe(sql))
+        let rows = sqlx::query(AssertSqlSafe(sql))
             .persistent(false)
             .bind(start.after)
             .bind(&start.leave_out)
             .bind(limit(max_events))
             .bind(limit(max_bytes))
-            .bind(start.through)
-            .fetch_all(connection)
-            .await
+            .bind(start.through);
+        self.matching(rows).fetch_all(connection).await
+    }
+
+    /// Binds the filter, which the statements of a lane with one have last.
+    fn matching<'q>(&self, rows: Query<'q, Postgres, PgArguments>) -> Query<'q, Postgres, PgArguments> {
+        match &self.matching {
+            Some(matching) => matching.bind(rows),
+            None => rows,
+        }
     }
 
     async fn keys(
@@ -153,7 +187,8 @@ impl PgLane {
             self.begin(session.connection()).await?;
             let start = self.memory.keys(after);
             let keys: Vec<i64> = keys.iter().map(|key| key.cast_signed()).collect();
-            let rows = sqlx::query(AssertSqlSafe(&*self.sql.keys))
+            let sql = if self.matching.is_some() { &self.sql.keys_matching } else { &self.sql.keys };
+            let rows = sqlx::query(AssertSqlSafe(&**sql))
                 .persistent(false)
                 .bind(start.after)
                 .bind(start.leave_out)
@@ -162,7 +197,7 @@ impl PgLane {
                 .bind(through)
                 .bind(keys)
                 .bind(KEYS_SPAN);
-            let rows = session.connection().fetch_all(rows).await?;
+            let rows = session.connection().fetch_all(self.matching(rows)).await?;
             let Page { events, end, .. } = Page::of(&rows, max_events)?;
             let covered = match events.last() {
                 Some(last) if end == End::Limit => last.envelope.id,
@@ -253,21 +288,19 @@ impl Lane for PgLane {
         let read = async {
             let mut session = sessions.open().await?;
             self.begin(session.connection()).await?;
-            let page = sqlx::query_as::<_, (i64, i64)>(AssertSqlSafe(&*self.sql.sweep))
-                .persistent(false)
-                .bind(after)
-                .bind(through)
-                .bind(SWEEP_PAGE)
-                .fetch_all(session.connection())
-                .await?;
+            let sql = if self.matching.is_some() { &self.sql.sweep_matching } else { &self.sql.sweep };
+            let rows = sqlx::query(AssertSqlSafe(&**sql)).persistent(false).bind(after).bind(through).bind(SWEEP_PAGE);
+            let rows = session.connection().fetch_all(self.matching(rows)).await?;
             commit(session).await?;
-            Ok(page)
+            let filtered = self.matching.is_some();
+            let row = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?, !filtered || row.try_get(2)?));
+            Ok(rows.iter().map(row).collect::<Result<Vec<(i64, i64, bool)>, sqlx::Error>>()?)
         };
         let page = sessions.within("sweeping", SWEEP_DEADLINE, read).await?;
         let full = i64::try_from(page.len()).is_ok_and(|rows| rows >= SWEEP_PAGE);
-        let next = page.last().filter(|_| full).map(|(id, _)| *id);
-        let unknown = page.into_iter().filter(|(id, _)| self.memory.is_unknown(*id));
-        Ok(SweepPage { unknown: unknown.map(|(id, key)| (id, key.cast_unsigned())).collect(), next })
+        let next = page.last().filter(|_| full).map(|(id, ..)| *id);
+        let unknown = page.into_iter().filter(|(id, _, own)| *own && self.memory.is_unknown(*id));
+        Ok(SweepPage { unknown: unknown.map(|(id, key, _)| (id, key.cast_unsigned())).collect(), next })
     }
 }
 

@@ -17,19 +17,64 @@ use crate::schema::SchemaName;
 /// The longest time to make a connection, login included.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The connections of one store.
+/// Connections that a route has for its reads, settles and write-backs alone, so that another route whose calls hang
+/// costs it nothing. With one, reads and settles would wait for each other.
+const OWN: u32 = 2;
+
+/// Connections that each route has for itself: those, and one for its lease.
+pub(crate) const PER_ROUTE: u32 = OWN + 1;
+
+/// Connections beyond those of the routes, when nothing is said: what a busy route can use, looking at what waits and
+/// writing back failures beside reads and settles.
+pub(crate) const SHARED: u32 = 2;
+
+/// The connections of one store, and those of them that no route has for itself.
 #[derive(Debug)]
-pub(crate) struct Sessions {
+pub(crate) struct Pool {
     options: PgConnectOptions,
     idle: Mutex<Vec<PgConnection>>,
-    permits: Semaphore,
+    shared: Semaphore,
+}
+
+impl Pool {
+    pub(crate) fn new(options: PgConnectOptions) -> Arc<Self> {
+        Arc::new(Self { options, idle: Mutex::default(), shared: Semaphore::new(0) })
+    }
+
+    /// Lets so many more connections be opened, by whoever needs one.
+    pub(crate) fn share(&self, connections: u32) {
+        self.shared.add_permits(usize::try_from(connections).unwrap_or(0));
+    }
+
+    /// Says goodbye to the server on all idle connections.
+    pub(crate) async fn close(&self) {
+        let idle = std::mem::take(&mut *self.lock());
+        for connection in idle {
+            // The server notices the closed socket if the goodbye does not arrive.
+            if let Err(error) = connection.close().await {
+                tracing::debug!(%error, "a database connection did not close in order");
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<PgConnection>> {
+        // A panic while the list was locked leaves a list of connections all the same.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one route may open of a pool.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    pool: Arc<Pool>,
+    own: Semaphore,
     ownership: Semaphore,
 }
 
 /// What a call is for, which decides for whom it may have to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Reads, settles, write-backs: they share all connections but one.
+    /// Reads, settles, write-backs.
     Work,
     /// Leases: one connection is theirs alone, since a renewal that waits behind slow work loses the route.
     Ownership,
@@ -71,9 +116,19 @@ impl From<StoreError> for CallError {
 }
 
 impl Sessions {
-    pub(crate) fn new(options: PgConnectOptions, max_connections: usize) -> Arc<Self> {
-        let permits = Semaphore::new(max_connections.saturating_sub(1).max(1));
-        Arc::new(Self { options, idle: Mutex::new(Vec::new()), permits, ownership: Semaphore::new(1) })
+    /// Those of a route.
+    pub(crate) fn of_route(pool: &Arc<Pool>) -> Arc<Self> {
+        Self::with(pool, OWN)
+    }
+
+    /// Those of a reader that belongs to no route: one.
+    pub(crate) fn of_reader(pool: &Arc<Pool>) -> Arc<Self> {
+        Self::with(pool, 1)
+    }
+
+    fn with(pool: &Arc<Pool>, own: u32) -> Arc<Self> {
+        let own = Semaphore::new(usize::try_from(own).unwrap_or(1));
+        Arc::new(Self { pool: Arc::clone(pool), own, ownership: Semaphore::new(1) })
     }
 
     /// Bounds a call in time and gives its errors their meaning. `doing` names it in errors.
@@ -91,7 +146,7 @@ impl Sessions {
         };
         if error.kind() == StoreErrorKind::Unavailable {
             // The other connections were made to the same server and are likely to be as dead.
-            self.lock().clear();
+            self.pool.lock().clear();
         }
         Err(error)
     }
@@ -107,36 +162,25 @@ impl Sessions {
     /// As [`Sessions::open`], for a purpose.
     pub(crate) async fn open_for(&self, purpose: Purpose) -> Result<Session<'_>, CallError> {
         let closed = |_| unavailable("the store is closed".to_owned());
-        let permits = match purpose {
-            Purpose::Work => &self.permits,
-            Purpose::Ownership => &self.ownership,
+        let permit = match purpose {
+            Purpose::Ownership => self.ownership.acquire().await,
+            // Its own first: whoever has none left may need what is shared.
+            Purpose::Work => tokio::select! {
+                biased;
+                own = self.own.acquire() => own,
+                shared = self.pool.shared.acquire() => shared,
+            },
         };
-        let permit = permits.acquire().await.map_err(closed)?;
-        let idle = self.lock().pop();
+        let permit = permit.map_err(closed)?;
+        let idle = self.pool.lock().pop();
         let connection = match idle {
             Some(connection) => connection,
-            None => tokio::time::timeout(CONNECT_DEADLINE, self.options.connect())
+            None => tokio::time::timeout(CONNECT_DEADLINE, self.pool.options.connect())
                 .await
                 .map_err(|_| unavailable(format!("no connection to the database within {CONNECT_DEADLINE:?}")))?
                 .map_err(|error| store_error("connecting to the database", error))?,
         };
         Ok(Session { connection, sessions: self, _permit: permit })
-    }
-
-    /// Says goodbye to the server on all idle connections.
-    pub(crate) async fn close(&self) {
-        let idle = std::mem::take(&mut *self.lock());
-        for connection in idle {
-            // The server notices the closed socket if the goodbye does not arrive.
-            if let Err(error) = connection.close().await {
-                tracing::debug!(%error, "a database connection did not close in order");
-            }
-        }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<PgConnection>> {
-        // A panic while the list was locked leaves a list of connections all the same.
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -175,7 +219,7 @@ impl Session<'_> {
 
     /// The call has ended well and left nothing open: the connection may serve another.
     pub(crate) fn keep(self) {
-        self.sessions.lock().push(self.connection);
+        self.sessions.pool.lock().push(self.connection);
     }
 }
 

@@ -194,7 +194,7 @@ async fn fence(
     let (buckets, tokens): (Vec<i16>, Vec<i64>) = tokens.into_iter().unzip();
     let ours: Vec<i16> = sqlx::query_scalar(AssertSqlSafe(&*sql.fence))
         .persistent(false)
-        .bind(&ownership.route)
+        .bind(ownership.route())
         .bind(buckets)
         .bind(tokens)
         .fetch_all(connection)

@@ -4,10 +4,13 @@ use outbox_testkit::services::postgres::{TestDb, test_database_or_skip};
 use sqlx::Connection as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 
+use outbox_core::Selection;
+
 use super::*;
 use crate::config::PgConfig;
 use crate::migrate;
 use crate::ownership::{self, OwnershipSql};
+use crate::session::Pool;
 
 /// The deadline of the tests' calls.
 const SHORT: Duration = Duration::from_millis(400);
@@ -22,9 +25,16 @@ async fn migrated(name: &str) -> Option<(TestDb, PgConnection)> {
     Some((database, conn))
 }
 
-fn sessions(database: &TestDb, max_connections: usize) -> Arc<Sessions> {
+fn sessions(database: &TestDb, shared: u32) -> Arc<Sessions> {
     let options: PgConnectOptions = PgConfig::new(&database.url).connect_options().unwrap();
-    Sessions::new(options, max_connections)
+    let pool = Pool::new(options);
+    pool.share(shared);
+    Sessions::of_route(&pool)
+}
+
+async fn acquire(sessions: &Sessions, sql: &OwnershipSql, lease: Duration) -> Ownership {
+    let route = Selection::everything("orders");
+    ownership::acquire(sessions, sql, "test", &route, lease).await.unwrap().owned().unwrap()
 }
 
 async fn waiting(conn: &mut PgConnection) -> i64 {
@@ -43,7 +53,7 @@ async fn no_one_waits(conn: &mut PgConnection) {
 async fn calls_that_are_given_up_do_not_pile_up_on_the_server() {
     let Some((database, mut conn)) = migrated("pile_up").await else { return };
     let mut watch = PgConnection::connect(&database.url).await.unwrap();
-    let sessions = sessions(&database, 5);
+    let sessions = sessions(&database, 2);
     let sql = SettleSql { deadline: SHORT, ..SettleSql::new(&SchemaName::default()) };
     let event_id = EventId::from_uuid(Uuid::now_v7());
     let (plain, retried) =
@@ -69,10 +79,10 @@ async fn calls_that_are_given_up_do_not_pile_up_on_the_server() {
 async fn a_renewal_is_given_up_while_the_lease_has_time_for_two_more() {
     let Some((database, mut conn)) = migrated("slow_renewal").await else { return };
     let mut watch = PgConnection::connect(&database.url).await.unwrap();
-    let sessions = sessions(&database, 3);
+    let sessions = sessions(&database, 0);
     let sql = OwnershipSql::new(&SchemaName::default());
     let lease = Duration::from_secs(3);
-    let owned = ownership::acquire(&sessions, &sql, "test", "orders", lease).await.unwrap().unwrap();
+    let owned = acquire(&sessions, &sql, lease).await;
     conn.execute("BEGIN; LOCK TABLE outbox.relays IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let began = tokio::time::Instant::now();
     let given_up = ownership::renew(&sessions, &sql, &owned).await.unwrap_err();
@@ -85,15 +95,35 @@ async fn a_renewal_is_given_up_while_the_lease_has_time_for_two_more() {
 #[tokio::test]
 async fn a_renewal_never_waits_for_other_work() {
     let Some((database, _)) = migrated("reserved").await else { return };
-    let sessions = sessions(&database, 3);
+    let sessions = sessions(&database, 0);
     let sql = OwnershipSql::new(&SchemaName::default());
     let lease = Duration::from_secs(60);
-    let owned = ownership::acquire(&sessions, &sql, "test", "orders", lease).await.unwrap().unwrap();
+    let owned = acquire(&sessions, &sql, lease).await;
     let (_read, _settle) = (sessions.open().await.unwrap(), sessions.open().await.unwrap());
     let third = tokio::time::timeout(SHORT, sessions.open()).await;
     assert!(third.is_err(), "no more than was allowed");
     assert!(ownership::renew(&sessions, &sql, &owned).await.unwrap());
     ownership::release(&sessions, &sql, &owned).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_route_that_hangs_takes_no_connection_from_another() {
+    let Some((database, _)) = migrated("budgets").await else { return };
+    let pool = Pool::new(PgConfig::new(&database.url).connect_options().unwrap());
+    pool.share(1);
+    let (hanging, other) = (Sessions::of_route(&pool), Sessions::of_route(&pool));
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(hanging.open().await.unwrap());
+    }
+    assert!(tokio::time::timeout(SHORT, hanging.open()).await.is_err(), "two of its own and the shared one");
+    let _both = (other.open().await.unwrap(), other.open().await.unwrap());
+    assert!(tokio::time::timeout(SHORT, other.open()).await.is_err(), "no more than was allowed");
+    let sql = OwnershipSql::new(&SchemaName::default());
+    let owned = acquire(&hanging, &sql, Duration::from_secs(60)).await;
+    assert!(ownership::renew(&hanging, &sql, &owned).await.unwrap());
+    held.pop().unwrap().roll_back().await.unwrap();
+    other.open().await.unwrap().keep();
 }
 
 #[test]

@@ -1,18 +1,22 @@
 //! The store that a relay works with: connections, and the statements with the schema's name in them.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox_core::{
-    Confirmed, EventId, Lane, Ownership, RetryState, Store, StoreError, StoreErrorKind, WriteBack, WriteBackStatus,
+    Acquisition, Confirmed, EventId, Lane, Ownership, RetryState, Routes, Selection, Store, StoreError, StoreErrorKind,
+    WriteBack, WriteBackStatus,
 };
 use sqlx::AssertSqlSafe;
 
-use crate::config::{PgConfig, PgConfigError};
+use crate::config::{PgConfig, PgConfigError, default_connections, least_connections};
+use crate::matching::Matching;
 use crate::ownership::{self, OwnershipSql};
 use crate::read::{PgLane, ReadSql};
-use crate::session::{Begin, Sessions};
+use crate::session::{Begin, Pool, Sessions};
 use crate::settle::{self, SettleSql};
 
 /// The longest time to find out whether a lane may be opened.
@@ -30,7 +34,11 @@ const CACHED_IDS: &str = "the sequence events_id_seq must hand out ids one by on
 /// under a name and no session setting outlives its transaction, so a pooler in transaction mode may stand between.
 #[derive(Debug)]
 pub struct PgStore {
-    sessions: Arc<Sessions>,
+    pool: Arc<Pool>,
+    config: PgConfig,
+    /// Each route's own connections, and those of the reader that belongs to none, made when they are first needed.
+    sessions: Mutex<HashMap<Option<String>, Arc<Sessions>>>,
+    is_shared_out: AtomicBool,
     relay_name: String,
     ownership: OwnershipSql,
     settle: SettleSql,
@@ -46,9 +54,11 @@ impl PgStore {
     /// [`PgConfigError`] when a value can't be used. Nothing is connected yet.
     pub fn new(config: &PgConfig, relay_name: impl Into<String>) -> Result<Self, PgConfigError> {
         let options = config.connect_options()?;
-        let max_connections = usize::try_from(config.max_connections).unwrap_or(usize::MAX);
         Ok(Self {
-            sessions: Sessions::new(options, max_connections),
+            pool: Pool::new(options),
+            config: config.clone(),
+            sessions: Mutex::default(),
+            is_shared_out: AtomicBool::new(false),
             relay_name: relay_name.into(),
             ownership: OwnershipSql::new(&config.schema),
             settle: SettleSql::new(&config.schema),
@@ -60,27 +70,32 @@ impl PgStore {
 
     /// Ends all idle connections in order. Calls made later connect again.
     pub async fn close(&self) {
-        self.sessions.close().await;
-    }
-}
-
-#[async_trait]
-impl Store for PgStore {
-    async fn acquire(&self, route: &str, lease: Duration) -> Result<Option<Ownership>, StoreError> {
-        ownership::acquire(&self.sessions, &self.ownership, &self.relay_name, route, lease).await
+        self.pool.close().await;
     }
 
-    async fn renew(&self, ownership: &Ownership) -> Result<bool, StoreError> {
-        ownership::renew(&self.sessions, &self.ownership, ownership).await
+    /// The connections of a route, or of the reader that belongs to none.
+    fn sessions(&self, route: Option<&str>) -> Arc<Sessions> {
+        // A panic while the map was locked leaves a map all the same.
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let make = || if route.is_some() { Sessions::of_route(&self.pool) } else { Sessions::of_reader(&self.pool) };
+        Arc::clone(sessions.entry(route.map(str::to_owned)).or_insert_with(make))
     }
 
-    async fn release(&self, ownership: &Ownership) -> Result<(), StoreError> {
-        ownership::release(&self.sessions, &self.ownership, ownership).await
+    /// Shares out the connections among these routes, once: the first to be acquired says how many there are.
+    fn share_out(&self, routes: &Routes) -> Result<(), StoreError> {
+        let wrong = |error: PgConfigError| StoreError::new(StoreErrorKind::Unprepared, error.to_string());
+        self.config.check_routes(routes).map_err(wrong)?;
+        if !self.is_shared_out.swap(true, Ordering::Relaxed) {
+            let most = self.config.max_connections.unwrap_or_else(|| default_connections(routes));
+            self.pool.share(most.saturating_sub(least_connections(routes)));
+        }
+        Ok(())
     }
 
-    async fn open_lane(&self, _ownership: &Ownership) -> Result<Box<dyn Lane>, StoreError> {
+    async fn lane(&self, route: Option<&str>, matching: Option<Matching>) -> Result<Box<dyn Lane>, StoreError> {
+        let sessions = self.sessions(route);
         let ready = async {
-            let mut session = self.sessions.open().await?;
+            let mut session = sessions.open().await?;
             session.begin(&self.begin, OPEN_DEADLINE).await?;
             let ready: Option<(bool, bool)> = sqlx::query_as(AssertSqlSafe(&*self.lane_ready))
                 .persistent(false)
@@ -95,12 +110,37 @@ impl Store for PgStore {
                 None => refuse("the sequence events_id_seq is missing; run `outbox-relay migrate up`"),
             }
         };
-        self.sessions.within("opening a lane", OPEN_DEADLINE, ready).await?;
-        Ok(Box::new(PgLane::new(Arc::clone(&self.sessions), Arc::clone(&self.read))))
+        sessions.within("opening a lane", OPEN_DEADLINE, ready).await?;
+        Ok(Box::new(PgLane::new(sessions, Arc::clone(&self.read), matching)))
+    }
+}
+
+#[async_trait]
+impl Store for PgStore {
+    async fn acquire(&self, route: &Selection, lease: Duration) -> Result<Acquisition, StoreError> {
+        self.share_out(route.routes())?;
+        let sessions = self.sessions(Some(route.name()));
+        ownership::acquire(&sessions, &self.ownership, &self.relay_name, route, lease).await
     }
 
-    async fn settle(&self, confirmed: &[Confirmed]) -> Result<(), StoreError> {
-        settle::settle(&self.sessions, &self.settle, confirmed).await
+    async fn renew(&self, ownership: &Ownership) -> Result<bool, StoreError> {
+        ownership::renew(&*self.sessions(Some(ownership.route())), &self.ownership, ownership).await
+    }
+
+    async fn release(&self, ownership: &Ownership) -> Result<(), StoreError> {
+        ownership::release(&*self.sessions(Some(ownership.route())), &self.ownership, ownership).await
+    }
+
+    async fn open_lane(&self, ownership: &Ownership) -> Result<Box<dyn Lane>, StoreError> {
+        self.lane(Some(ownership.route()), Matching::of(&ownership.selection)).await
+    }
+
+    async fn open_unrouted_lane(&self, routes: &Routes) -> Result<Box<dyn Lane>, StoreError> {
+        self.lane(None, Some(Matching::left_over(routes))).await
+    }
+
+    async fn settle(&self, route: &str, confirmed: &[Confirmed]) -> Result<(), StoreError> {
+        settle::settle(&*self.sessions(Some(route)), &self.settle, confirmed).await
     }
 
     async fn write_back(
@@ -108,10 +148,10 @@ impl Store for PgStore {
         ownership: &Ownership,
         changes: &[WriteBack],
     ) -> Result<Vec<WriteBackStatus>, StoreError> {
-        settle::write_back(&self.sessions, &self.settle, ownership, changes).await
+        settle::write_back(&*self.sessions(Some(ownership.route())), &self.settle, ownership, changes).await
     }
 
-    async fn retry_states(&self, waiting: &[(i64, EventId)]) -> Result<Vec<RetryState>, StoreError> {
-        settle::retry_states(&self.sessions, &self.settle, waiting).await
+    async fn retry_states(&self, route: &str, waiting: &[(i64, EventId)]) -> Result<Vec<RetryState>, StoreError> {
+        settle::retry_states(&*self.sessions(Some(route)), &self.settle, waiting).await
     }
 }

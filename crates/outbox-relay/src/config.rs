@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use outbox_core::Filter;
+
 /// Whether events of one aggregate wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ordering {
@@ -36,6 +38,8 @@ impl std::error::Error for ConfigError {}
 pub struct RouteConfig {
     /// Name of the route: who owns what in the table `buckets`, and the field `route` of logs. 1 to 63 bytes.
     pub name: String,
+    /// Which events the route matches; of several routes the first that matches takes an event. Default: all.
+    pub filter: Filter,
     /// Whether events of one aggregate wait for each other. Default [`Ordering::Aggregate`].
     pub ordering: Ordering,
     /// Charged attempts before an event becomes a dead letter, at least 1. Low: a passing fault kills events.
@@ -88,6 +92,7 @@ impl RouteConfig {
         const MIB: usize = 1024 * 1024;
         Self {
             name: name.into(),
+            filter: Filter::default(),
             ordering: Ordering::Aggregate,
             max_attempts: 10,
             retry_initial: Duration::from_secs(1),
@@ -105,6 +110,13 @@ impl RouteConfig {
             full_sweep_interval: Duration::from_secs(60),
             shutdown_grace: Duration::from_secs(20),
         }
+    }
+
+    /// Chooses which events the route matches.
+    #[must_use]
+    pub fn with_filter(mut self, filter: Filter) -> Self {
+        self.filter = filter;
+        self
     }
 
     /// Checks each value and how they fit together.

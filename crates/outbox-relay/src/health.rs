@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use outbox_core::{Envelope, EventId};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -28,6 +29,9 @@ pub enum DestinationState {
 pub struct RouteStatus {
     /// Whether this relay owns the route; a relay that waits for another's lease is ready nevertheless.
     pub owner: bool,
+    /// Relays with other routes are at work, and how ours differ from theirs. Ready nevertheless, so that a rolling
+    /// update goes on, of which this is a step.
+    pub standby: Option<String>,
     /// What stands between the route and the database, if anything.
     pub store_error: Option<String>,
     /// How the destination stands.
@@ -55,6 +59,30 @@ impl RouteStatus {
             DestinationState::Paused(reason) => Some(format!("destination: {reason}")),
             DestinationState::TopicsPaused(count, reason) => Some(format!("{count} topics paused: {reason}")),
         }
+    }
+}
+
+/// The first event found that no route takes. It stays in the outbox until a route does, or somebody removes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unrouted {
+    /// Its row.
+    pub id: i64,
+    /// Its identity.
+    pub event_id: EventId,
+    /// What it is about.
+    pub aggregate_type: String,
+    /// What happened.
+    pub event_type: String,
+    /// When the transaction that wrote it began, by the database's clock.
+    pub created_at: SystemTime,
+}
+
+impl Unrouted {
+    pub(crate) fn new(event: &Envelope) -> Self {
+        let Envelope { id, event_id, created_at, .. } = *event;
+        let (aggregate_type, event_type) = (event.aggregate_type.clone(), event.event_type.clone());
+        Self { id, event_id, aggregate_type, event_type, created_at }
     }
 }
 

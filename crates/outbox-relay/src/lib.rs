@@ -19,8 +19,9 @@ mod wakeup;
 pub mod cli;
 
 pub use config::{ConfigError, Ordering, RouteConfig};
-pub use engine::{Route, RunError};
-pub use health::{Counters, DestinationState, Gauges, RouteHealth, RouteStatus};
+pub use engine::{Relay, RelayBuilder, RelayHealth, Route, RouteError, RunError};
+pub use health::{Counters, DestinationState, Gauges, RouteHealth, RouteStatus, Unrouted};
+pub use outbox_core::{Filter, InvalidPattern, Pattern};
 pub use stdout::StdoutPublisher;
 pub use wakeup::PollWakeup;
 

@@ -7,6 +7,7 @@
 pub mod ownership;
 pub mod payloads;
 pub mod reading;
+pub mod routes;
 pub mod schedules;
 pub mod visibility;
 pub mod write_back;
@@ -16,7 +17,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox_core::{
-    Claimed, Confirmed, EventId, Lane, NewEvent, Ownership, Payload, ReadBatch, ReadRequest, ReadScope, Store,
+    Claimed, Confirmed, EventId, Lane, NewEvent, Ownership, Payload, ReadBatch, ReadRequest, ReadScope, Selection,
+    Store,
 };
 
 /// A fresh outbox for one check. Its methods panic when they can't do their work: that is no finding about the store.
@@ -168,8 +170,20 @@ macro_rules! store_suite {
                 names_and_headers_come_back
                 equal_aggregates_have_equal_keys
             }
+            routes {
+                the_first_route_that_matches_takes_an_event
+                a_late_commit_is_read_by_its_own_route_in_order
+                another_routes_backlog_is_passed_once
+                a_read_of_keys_keeps_to_its_route
+                a_sweep_keeps_to_its_route
+                what_no_route_takes_is_found
+                routes_have_one_owner_each
+                other_routes_wait_for_the_last_owner
+                other_routes_wait_for_the_end_of_leases
+            }
             schedules {
                 random_schedules_lose_nothing_and_keep_order
+                random_schedules_of_two_routes_lose_nothing_and_keep_order
             }
         }
     };
@@ -204,8 +218,11 @@ fn forward(max_events: usize) -> ReadRequest {
 }
 
 async fn own(store: &dyn Store) -> Ownership {
-    let owned = store.acquire(ROUTE, LEASE).await.expect("acquire failed");
-    owned.expect("the route is free, and yet it was not given")
+    try_own(store).await.expect("the route is free, and yet it was not given")
+}
+
+async fn try_own(store: &dyn Store) -> Option<Ownership> {
+    store.acquire(&Selection::everything(ROUTE), LEASE).await.expect("acquire failed").owned()
 }
 
 async fn open(store: &dyn Store, ownership: &Ownership) -> Box<dyn Lane> {
@@ -247,7 +264,7 @@ fn confirmed(event: &Claimed) -> Confirmed {
 
 async fn settle(store: &dyn Store, events: &[Claimed]) {
     let confirmed: Vec<_> = events.iter().map(confirmed).collect();
-    store.settle(&confirmed).await.expect("settle failed");
+    store.settle(ROUTE, &confirmed).await.expect("settle failed");
 }
 
 /// A relay that owns the route, with a lane.

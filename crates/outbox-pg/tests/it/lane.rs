@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::{Claimed, Confirmed, Lane, Ownership, ReadBatch, ReadRequest, ReadScope, Store};
+use outbox_core::{Claimed, Confirmed, Lane, Ownership, ReadBatch, ReadRequest, ReadScope, Selection, Store};
 use outbox_pg::{PgConfig, PgStore, SchemaName, migrate};
 use outbox_testkit::services::postgres::{Options, Postgres};
 use outbox_testkit::services::require_or_skip;
@@ -38,7 +38,8 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) async fn open(url: &str) -> Self {
         let store = Arc::new(PgStore::new(&PgConfig::new(url), "test").unwrap());
-        let ownership = store.acquire(ROUTE, Duration::from_secs(600)).await.unwrap().unwrap();
+        let ownership =
+            store.acquire(&Selection::everything(ROUTE), Duration::from_secs(600)).await.unwrap().owned().unwrap();
         let lane = store.open_lane(&ownership).await.unwrap();
         Self { store, ownership, lane, forget: Vec::new() }
     }
@@ -56,7 +57,7 @@ impl Reader {
     /// Settles what was read, as an engine does after the confirms.
     pub(crate) async fn settle(&mut self, events: &[Claimed]) {
         let confirmed: Vec<_> = events.iter().map(confirmed).collect();
-        self.store.settle(&confirmed).await.unwrap();
+        self.store.settle(ROUTE, &confirmed).await.unwrap();
         self.forget.extend(ids(events));
     }
 

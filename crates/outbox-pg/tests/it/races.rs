@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::{Change, Claimed, Ownership, Store, WriteBack, WriteBackStatus};
+use outbox_core::{Change, Claimed, Ownership, Selection, Store, WriteBack, WriteBackStatus};
 use outbox_pg::{PgConfig, PgStore, SchemaName, migrate};
 use sqlx::{AssertSqlSafe, PgConnection};
 use tokio::task::JoinSet;
@@ -46,14 +46,14 @@ async fn of_many_that_claim_at_once_one_gets_the_route() {
         let mut claims = JoinSet::new();
         for store in &stores {
             let store = Arc::clone(store);
-            claims.spawn(async move { store.acquire(ROUTE, LEASE).await.unwrap() });
+            claims.spawn(async move { store.acquire(&Selection::everything(ROUTE), LEASE).await.unwrap().owned() });
         }
         let owners: Vec<Ownership> = claims.join_all().await.into_iter().flatten().collect();
         assert!(owners.len() <= 1, "round {round}: {owners:?}");
         // All may have met each other's locks; then nobody holds any and the next one gets it.
         let owner = match owners.into_iter().next() {
             Some(owner) => owner,
-            None => stores[0].acquire(ROUTE, LEASE).await.unwrap().unwrap(),
+            None => stores[0].acquire(&Selection::everything(ROUTE), LEASE).await.unwrap().owned().unwrap(),
         };
         assert!(owner.tokens.iter().all(|token| *token == owner.tokens[0] && *token > last_token), "{owner:?}");
         last_token = owner.tokens[0];
@@ -71,14 +71,14 @@ async fn a_renewal_under_way_decides_a_take_over() {
     let Some(database) = Database::migrated("renewals").await else { return };
     let (first, second) = (store(&database), store(&database));
     let (mut renewing, mut watch) = (database.connect().await, database.connect().await);
-    let owner = first.acquire(ROUTE, LEASE).await.unwrap().unwrap();
+    let owner = first.acquire(&Selection::everything(ROUTE), LEASE).await.unwrap().owned().unwrap();
     for commits in [true, false] {
         end_leases(&mut watch).await;
         let renew = "BEGIN; UPDATE outbox.relays SET lease_end = clock_timestamp() + interval '1 hour'";
         run(&mut renewing, renew).await.unwrap();
         let claim = tokio::spawn({
             let second = Arc::clone(&second);
-            async move { second.acquire(ROUTE, LEASE).await.unwrap() }
+            async move { second.acquire(&Selection::everything(ROUTE), LEASE).await.unwrap().owned() }
         });
         until(&mut watch, WAITING).await;
         run(&mut renewing, if commits { "COMMIT" } else { "ROLLBACK" }).await.unwrap();
@@ -120,9 +120,9 @@ async fn a_write_back_that_waits_for_a_take_over_sees_the_new_token() {
     let locked = "BEGIN; SELECT bucket FROM outbox.buckets WHERE bucket = 5 FOR SHARE";
     run(&mut taking, locked).await.unwrap();
     end_leases(&mut watch).await;
-    assert!(reader.store.acquire(ROUTE, LEASE).await.unwrap().is_none());
+    assert!(reader.store.acquire(&Selection::everything(ROUTE), LEASE).await.unwrap().owned().is_none());
     run(&mut taking, "COMMIT").await.unwrap();
-    assert!(reader.store.acquire(ROUTE, LEASE).await.unwrap().is_some());
+    assert!(reader.store.acquire(&Selection::everything(ROUTE), LEASE).await.unwrap().owned().is_some());
 }
 
 #[tokio::test]
@@ -186,7 +186,7 @@ async fn the_rights_of_the_relays_role_suffice() {
     let statuses = reader.store.write_back(&reader.ownership, &changes).await.unwrap();
     assert_eq!(statuses, [WriteBackStatus::Done; 2]);
     let waiting = [(events[0].envelope.id, events[0].envelope.event_id)];
-    reader.store.retry_states(&waiting).await.unwrap();
+    reader.store.retry_states(ROUTE, &waiting).await.unwrap();
     reader.settle(&events).await;
     reader.assert_quiet().await;
     assert!(reader.store.renew(&reader.ownership).await.unwrap());

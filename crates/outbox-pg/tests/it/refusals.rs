@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox_core::{Store as _, StoreErrorKind};
+use outbox_core::{Selection, Store as _, StoreErrorKind};
 use outbox_pg::{PgConfig, PgStore};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
@@ -15,12 +15,12 @@ async fn a_second_route_name_waits_for_the_first() {
     let Some(database) = Database::migrated("refusals_routes").await else { return };
     let store = PgStore::new(&PgConfig::new(database.url()), "one").unwrap();
     let other = PgStore::new(&PgConfig::new(database.url()), "two").unwrap();
-    let owned = store.acquire("orders", LEASE).await.unwrap().expect("free");
-    assert_eq!(other.acquire("renamed", LEASE).await.unwrap(), None);
-    assert_eq!(other.acquire("orders", LEASE).await.unwrap(), None);
+    let owned = store.acquire(&Selection::everything("orders"), LEASE).await.unwrap().owned().expect("free");
+    assert_eq!(other.acquire(&Selection::everything("renamed"), LEASE).await.unwrap().owned(), None);
+    assert_eq!(other.acquire(&Selection::everything("orders"), LEASE).await.unwrap().owned(), None);
     store.release(&owned).await.unwrap();
-    assert!(other.acquire("renamed", LEASE).await.unwrap().is_some());
-    assert_eq!(store.acquire("orders", LEASE).await.unwrap(), None);
+    assert!(other.acquire(&Selection::everything("renamed"), LEASE).await.unwrap().owned().is_some());
+    assert_eq!(store.acquire(&Selection::everything("orders"), LEASE).await.unwrap().owned(), None);
 }
 
 #[tokio::test]
@@ -28,7 +28,7 @@ async fn ids_from_a_cache_and_hidden_rows_are_refused() {
     let Some(database) = Database::migrated("refusals_reader").await else { return };
     let mut admin = PgConnection::connect(database.url()).await.unwrap();
     let store = PgStore::new(&PgConfig::new(database.url()), "one").unwrap();
-    let owned = store.acquire("orders", LEASE).await.unwrap().expect("free");
+    let owned = store.acquire(&Selection::everything("orders"), LEASE).await.unwrap().owned().expect("free");
     assert!(store.open_lane(&owned).await.is_ok());
 
     admin.execute("ALTER SEQUENCE outbox.events_id_seq CACHE 10").await.unwrap();
@@ -59,11 +59,11 @@ async fn ownership_without_the_row_that_decides_it_is_refused() {
     let mut admin = PgConnection::connect(database.url()).await.unwrap();
     let store = PgStore::new(&PgConfig::new(database.url()), "one").unwrap();
     admin.execute("DELETE FROM outbox.config_in_force").await.unwrap();
-    let error = store.acquire("orders", LEASE).await.unwrap_err();
+    let error = store.acquire(&Selection::everything("orders"), LEASE).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unprepared);
     assert!(error.to_string().contains("INSERT INTO config_in_force DEFAULT VALUES"), "{error}");
     admin.execute("SET search_path TO outbox; INSERT INTO config_in_force DEFAULT VALUES").await.unwrap();
-    assert!(store.acquire("orders", LEASE).await.unwrap().is_some());
+    assert!(store.acquire(&Selection::everything("orders"), LEASE).await.unwrap().owned().is_some());
 }
 
 /// PostgreSQL's detail of a refusal holds the row: "Failing row contains (…)".
@@ -73,7 +73,7 @@ async fn a_refusal_shows_no_row() {
     let mut admin = PgConnection::connect(database.url()).await.unwrap();
     admin.execute("ALTER TABLE outbox.relays ADD CONSTRAINT house_rule CHECK (version = '')").await.unwrap();
     let store = PgStore::new(&PgConfig::new(database.url()), "hunter2").unwrap();
-    let error = store.acquire("orders", LEASE).await.unwrap_err();
+    let error = store.acquire(&Selection::everything("orders"), LEASE).await.unwrap_err();
     let mut shown = format!("{error} {error:?} {error:#?}");
     let mut cause = std::error::Error::source(&error);
     while let Some(source) = cause {

@@ -6,7 +6,7 @@ use outbox_core::{Change, ReadRequest, ReadScope, Store as _, StoreErrorKind, Wr
 use outbox_testkit::services::postgres::{Mode, Options};
 
 use crate::database::{Database, run};
-use crate::lane::{Reader, confirmed, connect, forward, ids, insert, migrated, silent};
+use crate::lane::{ROUTE, Reader, confirmed, connect, forward, ids, insert, migrated, silent};
 
 /// Reads until the store answers otherwise than that it can't be reached.
 async fn next_error(reader: &mut Reader) -> (StoreErrorKind, String) {
@@ -123,7 +123,7 @@ async fn ids_of_any_size_go_every_way() {
         reader.assert_quiet().await;
         let mut settled: Vec<_> = [0, 2, 3].iter().map(|index| confirmed(&events[*index])).collect();
         settled.iter_mut().for_each(|event| event.retried = true);
-        reader.store.settle(&settled).await.unwrap();
+        reader.store.settle(ROUTE, &settled).await.unwrap();
         let left: i64 =
             sqlx::query_scalar("SELECT (SELECT count(*) FROM outbox.events) + (SELECT count(*) FROM outbox.retries)")
                 .fetch_one(&mut conn)

@@ -8,13 +8,14 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
+use outbox_core::rfc3339_micros;
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::failure::Failure;
 use super::visitors::Bounded;
-use crate::RouteHealth;
+use crate::{RelayHealth, RouteHealth, Unrouted};
 
 /// A route whose loop has not turned for this long is taken for dead. It turns every few seconds; while it takes over
 /// a route it waits for calls of the database of at most 20 s each.
@@ -23,7 +24,7 @@ const STUCK: Duration = Duration::from_secs(30);
 /// What the probes look at.
 #[derive(Debug)]
 pub(crate) struct Probes {
-    pub(crate) routes: Vec<RouteHealth>,
+    pub(crate) relay: RelayHealth,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -45,6 +46,26 @@ struct Ready {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     routes: Vec<RouteReady>,
+    /// The first event that no route takes; it waits, and the relay is ready all the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unrouted: Option<UnroutedEvent>,
+}
+
+#[derive(Debug, Serialize)]
+struct UnroutedEvent {
+    id: i64,
+    event_id: String,
+    aggregate_type: String,
+    event_type: String,
+    created_at: String,
+}
+
+impl From<Unrouted> for UnroutedEvent {
+    fn from(event: Unrouted) -> Self {
+        let Unrouted { id, event_id, aggregate_type, event_type, created_at } = event;
+        let (event_id, created_at) = (event_id.to_string(), rfc3339_micros(created_at));
+        Self { id, event_id, aggregate_type, event_type, created_at }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -53,6 +74,9 @@ struct RouteReady {
     ready: bool,
     /// Whether this relay owns the route; one that waits to take over is ready too.
     owner: bool,
+    /// Relays with other routes are at work; this one waits for them and is ready too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    standby: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -78,7 +102,7 @@ async fn livez(State(probes): State<Arc<Probes>>) -> (StatusCode, Json<Live>) {
         let live = !route.status().ended && !route.is_stuck(STUCK);
         RouteLive { route: route.name().to_owned(), live }
     };
-    let routes: Vec<RouteLive> = probes.routes.iter().map(live).collect();
+    let routes: Vec<RouteLive> = probes.relay.routes().iter().map(live).collect();
     // A route that ends because it was asked to is no reason to kill the process on its way out.
     let live = probes.shutdown.is_cancelled() || routes.iter().all(|route| route.live);
     (code(live), Json(Live { live, routes }))
@@ -88,12 +112,14 @@ async fn readyz(State(probes): State<Arc<Probes>>) -> (StatusCode, Json<Ready>) 
     let ready = |route: &RouteHealth| {
         let status = route.status();
         let reason = status.not_ready();
-        RouteReady { route: route.name().to_owned(), ready: reason.is_none(), owner: status.owner, reason }
+        let (route, owner) = (route.name().to_owned(), status.owner);
+        RouteReady { route, ready: reason.is_none(), owner, standby: status.standby, reason }
     };
-    let routes: Vec<RouteReady> = probes.routes.iter().map(ready).collect();
+    let routes: Vec<RouteReady> = probes.relay.routes().iter().map(ready).collect();
+    let unrouted = probes.relay.unrouted().map(UnroutedEvent::from);
     let stopping = probes.shutdown.is_cancelled();
     let ready = !stopping && routes.iter().all(|route| route.ready);
-    (code(ready), Json(Ready { ready, reason: stopping.then_some("shutting down"), routes }))
+    (code(ready), Json(Ready { ready, reason: stopping.then_some("shutting down"), routes, unrouted }))
 }
 
 const fn code(good: bool) -> StatusCode {
@@ -105,18 +131,19 @@ mod tests {
     use outbox_testkit::memory::{Call, Fault, Hold, MemoryPublisher, MemoryStore};
 
     use super::*;
-    use crate::{Route, RouteConfig};
+    use crate::{Relay, RouteConfig};
 
     #[tokio::test(start_paused = true)]
     async fn a_stuck_route_is_not_live() {
         let (store, hangs) = (MemoryStore::new(), Hold::new());
         store.script(Call::Acquire, Fault::HoldBefore(hangs.clone()));
         let publisher = Arc::new(MemoryPublisher::new());
-        let route = Route::new(RouteConfig::new("orders"), Arc::new(store), publisher).expect("a valid config");
-        let (health, shutdown) = (route.health(), CancellationToken::new());
-        let probes = Arc::new(Probes { routes: vec![health.clone()], shutdown: shutdown.clone() });
+        let relay = Relay::builder(Arc::new(store)).route(RouteConfig::new("orders"), publisher).build();
+        let relay = relay.expect("a valid config");
+        let (health, shutdown) = (relay.health().routes()[0].clone(), CancellationToken::new());
+        let probes = Arc::new(Probes { relay: relay.health(), shutdown: shutdown.clone() });
         let ask = async || livez(State(Arc::clone(&probes))).await;
-        let running = tokio::spawn(route.run(shutdown.clone()));
+        let running = tokio::spawn(relay.run(shutdown.clone()));
         hangs.reached().await;
         assert_eq!(ask().await.0, StatusCode::OK);
         tokio::time::advance(STUCK + Duration::from_secs(1)).await;

@@ -1,6 +1,6 @@
 //! `check`: is the configuration right, and with `--connect`, could a relay run?
 
-use outbox_core::{ErrorKind, Publisher};
+use outbox_core::{ErrorKind, Publisher, Routes};
 use outbox_pg::check::{Facts, Finding, Severity, facts};
 use serde::Serialize;
 
@@ -31,19 +31,17 @@ impl Item {
 
 pub(crate) async fn check(settings: &Settings, connect: bool, show: bool, output: Output) -> Result<(), Failure> {
     let mut report = Report { config: show.then(|| settings.shown.clone()), findings: Vec::new() };
-    // Made also without --connect: it checks its own part of the configuration.
-    let publisher = match &settings.broker {
-        Some(broker) => Some(super::broker::publisher(broker)?),
-        None => None,
-    };
+    // Made also without --connect: they check their own part of the configuration.
+    let publishers = super::brokers::connect(&settings.routes)?;
     report.findings.push(Item::new("config", "ok", "the configuration is valid".to_owned()));
+    report.splits(settings);
     if connect {
         report.database(settings).await;
-        if let Some(publisher) = &publisher {
-            report.broker(publisher.as_ref()).await;
+        for (route, publisher) in settings.routes.iter().zip(&publishers) {
+            report.broker(&route.config.name, publisher.as_ref()).await;
         }
     }
-    if let Some(publisher) = publisher {
+    for publisher in publishers {
         publisher.close().await;
     }
     print(output, &report.text(), &report)?;
@@ -56,6 +54,22 @@ pub(crate) async fn check(settings: &Settings, connect: bool, show: bool, output
 }
 
 impl Report {
+    /// Events of one aggregate that go to different routes are not ordered against each other.
+    fn splits(&mut self, settings: &Settings) {
+        let names = settings.routes.iter().map(|route| (&route.config.name, route.config.filter.clone()));
+        let Ok(routes) = Routes::new(names) else { return }; // the configuration was checked before
+        for (first, second) in routes.splits() {
+            let name = |place: usize| routes.iter().nth(place).map(|(name, _)| name).unwrap_or_default();
+            let text = format!(
+                "routes `{}` and `{}` may divide the events of one aggregate by their types: those are not ordered \
+                 against each other; match by aggregate_type alone to keep them in order",
+                name(first),
+                name(second)
+            );
+            self.findings.push(Item::new("config", "warning", text));
+        }
+    }
+
     async fn database(&mut self, settings: &Settings) {
         let mut connection = match super::database::connect(settings).await {
             Ok(connection) => connection,
@@ -88,11 +102,15 @@ impl Report {
         }
     }
 
-    async fn broker(&mut self, publisher: &dyn Publisher) {
+    async fn broker(&mut self, route: &str, publisher: &dyn Publisher) {
         let item = match publisher.check().await {
-            Ok(()) => Item::new("broker", "ok", "the destination can be reached".to_owned()),
-            Err(error) if error.kind() == ErrorKind::Throttled => Item::new("broker", "warning", error.report()),
-            Err(error) => Item::new("broker", "error", format!("{}: {}", error.kind(), error.report())),
+            Ok(()) => Item::new("broker", "ok", format!("route `{route}`: the destination can be reached")),
+            Err(error) if error.kind() == ErrorKind::Throttled => {
+                Item::new("broker", "warning", format!("route `{route}`: {}", error.report()))
+            }
+            Err(error) => {
+                Item::new("broker", "error", format!("route `{route}`: {}: {}", error.kind(), error.report()))
+            }
         };
         self.findings.push(item);
     }

@@ -5,7 +5,7 @@
 
 mod admin;
 mod args;
-mod broker;
+mod brokers;
 mod check;
 mod database;
 mod enqueue;

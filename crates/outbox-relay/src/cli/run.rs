@@ -1,4 +1,4 @@
-//! `run`: PostgreSQL, one publisher and the engine between them, until a signal.
+//! `run`: PostgreSQL, a publisher for each route and the engine between them, until a signal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 use super::admin::{self, Probes};
 use super::failure::{Failure, with_causes};
 use super::settings::{Problem, Settings};
-use super::{broker, signals};
-use crate::Route;
+use super::{brokers, signals};
+use crate::{Relay, RouteError};
 
 /// How long the database's connections may take to close; they hold nothing that could get lost.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -25,21 +25,28 @@ pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
         None => None,
     };
     let missing = |key: &str| Failure::Config(vec![Problem::new(key, "is missing")]);
-    let publisher = broker::publisher(settings.broker.as_ref().ok_or_else(|| missing("route"))?)?;
     let pg = settings.database.pg.as_ref().ok_or_else(|| missing("database.url"))?;
     let store = PgStore::new(pg, settings.name.as_str()).map_err(|error| Failure::failed(&error))?;
     let store = Arc::new(store);
-    let route = Route::new(settings.route.clone(), Arc::<PgStore>::clone(&store), publisher).map_err(|errors| {
-        Failure::Config(errors.into_iter().map(|error| Problem::new(error.field, error.problem)).collect())
-    })?;
-    let probes = Probes { routes: vec![route.health()], shutdown: shutdown.clone() };
+    let mut relay = Relay::builder(Arc::<PgStore>::clone(&store));
+    for (route, publisher) in settings.routes.iter().zip(brokers::connect(&settings.routes)?) {
+        relay = relay.route(route.config.clone(), publisher);
+    }
+    let wrong = |error: RouteError| {
+        let key =
+            error.route.map_or_else(|| "route".to_owned(), |route| format!("route[{route}].{}", error.error.field));
+        Problem::new(key, error.error.problem)
+    };
+    let relay = relay.build().map_err(|errors| Failure::Config(errors.into_iter().map(wrong).collect()))?;
+    let probes = Probes { relay: relay.health(), shutdown: shutdown.clone() };
     let (name, version) = (&settings.name, env!("CARGO_PKG_VERSION"));
     let listen = listener.as_ref().and_then(|listener| listener.local_addr().ok());
     let listen = listen.map_or_else(|| "off".to_owned(), |address| address.to_string());
-    tracing::info!(route = settings.route.name, relay = name, version, admin = listen, "the relay starts");
+    let names: Vec<&str> = settings.routes.iter().map(|route| route.config.name.as_str()).collect();
+    tracing::info!(routes = names.join(", "), relay = name, version, admin = listen, "the relay starts");
 
     // Tasks of their own: a panic in one of them is an error to report, not the end of `main`.
-    let mut running = tokio::spawn(route.run(shutdown.clone()));
+    let mut running = tokio::spawn(relay.run(shutdown.clone()));
     let answering = async {
         match listener {
             Some(listener) => tokio::spawn(admin::serve(listener, probes)).await,
@@ -57,7 +64,7 @@ pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
             tracing::error!(error = why, "the probes no longer answer: stopping");
             shutdown.cancel();
             if let Ok(Err(error)) = running.await {
-                tracing::error!(error = %error, "the route ended while stopping");
+                tracing::error!(error = %error, "a route ended while stopping");
             }
             return Err(Failure::Failed(format!("the probes no longer answer: {why}")));
         }
@@ -67,7 +74,7 @@ pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
     }
     match ended {
         Ok(Ok(())) => {
-            tracing::info!(route = settings.route.name, "the relay has stopped");
+            tracing::info!("the relay has stopped");
             Ok(())
         }
         Ok(Err(error)) => Err(Failure::failed(&error)),

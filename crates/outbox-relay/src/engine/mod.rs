@@ -10,6 +10,7 @@ mod log_limit;
 mod order;
 mod outage_log;
 mod pending;
+mod relay;
 mod reporter;
 mod retry;
 mod session;
@@ -18,6 +19,7 @@ mod starts;
 mod suspects;
 mod tasks;
 mod topics;
+mod unrouted;
 mod window;
 mod write_backs;
 mod write_queue;
@@ -25,11 +27,12 @@ mod write_queue;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::{Ownership, Publisher, Store, StoreErrorKind, Wakeup};
+use outbox_core::{Acquisition, InvalidRoutes, Ownership, Publisher, Routes, Selection, Store, StoreErrorKind, Wakeup};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::destination::Destination;
+pub use self::relay::{Relay, RelayBuilder, RelayHealth, RouteError};
 use self::reporter::{Reporter, StoreCall};
 use self::session::{End, Parts, STORE_PAUSE, Session};
 use crate::{ConfigError, PollWakeup, RouteConfig, RouteHealth};
@@ -40,10 +43,15 @@ const GOODBYE: Duration = Duration::from_secs(5);
 /// The longest pause between two tries to own the route: also how long a given-back route stays without an owner.
 const MAX_ACQUIRE_PAUSE: Duration = Duration::from_secs(1);
 
-/// A route ready to run: one reader of the outbox and one publisher.
+/// How often it is said that a relay stands by because its routes are not those in force.
+const STANDBY_LINES: Duration = Duration::from_secs(60);
+
+/// A route ready to run: one reader of the outbox and one publisher. Alone it takes every event that its filter
+/// matches, and nobody looks for others: several routes make a [`Relay`].
 #[derive(Debug)]
 pub struct Route {
     config: RouteConfig,
+    selection: Selection,
     store: Arc<dyn Store>,
     publisher: Arc<dyn Publisher>,
     wakeup: Box<dyn Wakeup>,
@@ -69,9 +77,23 @@ impl Route {
         publisher: Arc<dyn Publisher>,
     ) -> Result<Self, Vec<ConfigError>> {
         config.validate()?;
+        let wrong = |error: &InvalidRoutes| ConfigError { field: "match", problem: error.to_string() };
+        let routes = Routes::new([(&config.name, config.filter.clone())])
+            .map_err(|errors| errors.iter().map(wrong).collect::<Vec<_>>())?;
+        let selection = routes.selection(&config.name).unwrap_or_else(|| Selection::everything(&config.name));
+        Ok(Self::selected(config, selection, store, publisher))
+    }
+
+    /// A route among others, with a config that has been checked.
+    fn selected(
+        config: RouteConfig,
+        selection: Selection,
+        store: Arc<dyn Store>,
+        publisher: Arc<dyn Publisher>,
+    ) -> Self {
         let wakeup = Box::new(PollWakeup::new(config.poll_interval));
         let reporter = Reporter::new(&config.name);
-        Ok(Self { config, store, publisher, wakeup, reporter })
+        Self { config, selection, store, publisher, wakeup, reporter }
     }
 
     /// Replaces the wake-up by polling.
@@ -163,28 +185,45 @@ impl Route {
 
     /// Tries to own the route until it does; `None` when asked to stop.
     async fn acquire(&mut self, shutdown: &CancellationToken) -> Option<(Ownership, Instant)> {
-        let mut told = false;
+        let (mut told, mut told_standby) = (false, None::<Instant>);
         loop {
             let asked = Instant::now();
             self.reporter.turn(asked);
-            let mut acquiring = self.store.acquire(&self.config.name, self.config.lease);
+            let mut acquiring = self.store.acquire(&self.selection, self.config.lease);
             let acquired = tokio::select! {
                 acquired = &mut acquiring => acquired,
                 () = shutdown.cancelled() => {
                     // Dropped half-way it might own the route after all, and nobody else could until the lease ends.
-                    if let Ok(Ok(Some(ownership))) = tokio::time::timeout(GOODBYE, acquiring).await {
+                    let late = tokio::time::timeout(GOODBYE, acquiring).await;
+                    if let Ok(Ok(Acquisition::Owned(ownership))) = late {
                         self.release(&ownership).await;
                     }
                     return None;
                 }
             };
             match acquired {
-                Ok(Some(ownership)) => {
+                Ok(Acquisition::Owned(ownership)) => {
                     self.reporter.store_answers();
+                    self.reporter.standby(None);
                     return Some((ownership, asked));
                 }
-                Ok(None) => {
+                Ok(Acquisition::OtherRoutes { in_force }) => {
                     self.reporter.store_answers();
+                    let difference = match in_force {
+                        Some(in_force) => self.selection.routes().difference(&in_force),
+                        None => "routes that this version can't read are in force".to_owned(),
+                    };
+                    if told_standby.is_none_or(|told| asked.saturating_duration_since(told) >= STANDBY_LINES) {
+                        let route = &self.config.name;
+                        tracing::warn!(route, difference, "standing by: relays with other routes are at work");
+                        told_standby = Some(asked);
+                    }
+                    self.reporter.standby(Some(difference));
+                    told = false;
+                }
+                Ok(Acquisition::Taken) => {
+                    self.reporter.store_answers();
+                    self.reporter.standby(None);
                     if !told {
                         tracing::info!(route = self.config.name, "another relay owns the route; waiting to take over");
                         told = true;

@@ -97,6 +97,11 @@ impl Reporter {
         self.update(|status| status.owner = owner);
     }
 
+    /// Relays with other routes are at work, and how ours differ; `None` when they are not.
+    pub(super) fn standby(&self, difference: Option<String>) {
+        self.update(|status| status.standby = difference);
+    }
+
     pub(super) fn ended(&self) {
         self.update(|status| status.ended = true);
     }

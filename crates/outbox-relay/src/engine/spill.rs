@@ -109,15 +109,15 @@ impl Spill {
         }
     }
 
-    /// The key's first event may not go before `until`: read it again then. Of two times the earlier holds. A key
-    /// that is hungry already stays so: one read too many finds that out.
+    /// The key's first event may not go before `until`: read it again then. Of two times the earlier holds. That goes
+    /// for a key that is hungry for later events too: read again at once, its first event would be given up at once
+    /// for want of room, and the same read would be made over and over.
     pub(super) fn gate(&mut self, key: u64, until: Instant) {
         let Some(dropped) = self.keys.get_mut(&key) else { return };
         match &mut dropped.place {
-            Place::Hungry => {}
             Place::Reading(gate) => *gate = Some(gate.map_or(until, |gate| gate.min(until))),
             Place::Gated(earlier) if *earlier <= until => {}
-            Place::Behind | Place::Gated(_) => {
+            Place::Behind | Place::Hungry | Place::Gated(_) => {
                 dropped.place = Place::Gated(until);
                 self.gates.push(Reverse((until, key)));
             }
@@ -284,6 +284,26 @@ mod tests {
         assert_eq!(reading(&mut spill).keys, [1]);
         spill.open(2);
         assert_eq!(reading(&mut spill).keys, [2]);
+    }
+
+    #[test]
+    fn a_hungry_key_whose_first_event_waits_is_not_read() {
+        let now = Instant::now();
+        let later = now + std::time::Duration::from_secs(1);
+        let mut spill = Spill::default();
+        spill.drop_event(1, 10);
+        spill.drop_event(1, 20);
+        spill.feed(1);
+        let reread = reading(&mut spill);
+        // A page ended between its events; the rest is asked for, and then the first is given up again.
+        assert_eq!(spill.end(&reread, 10), [1]);
+        spill.feed(1);
+        spill.drop_event(1, 10);
+        spill.gate(1, later);
+        assert!(spill.begin().is_none());
+        spill.open_gates(later);
+        assert_eq!(reading(&mut spill), Reread { keys: vec![1], after: 9, through: 20 });
+        assert!(spill.begin().is_none(), "once");
     }
 
     #[test]

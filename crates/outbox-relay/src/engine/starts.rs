@@ -42,7 +42,7 @@ impl Session<'_> {
         self.settling = true;
         let rest = self.confirmed.split_off(self.confirmed.len().min(MAX_SETTLE));
         let confirmed = std::mem::replace(&mut self.confirmed, rest);
-        self.work.spawn(tasks::settle(Arc::clone(self.parts.store), confirmed));
+        self.work.spawn(tasks::settle(Arc::clone(self.parts.store), Arc::clone(&self.ownership), confirmed));
     }
 
     pub(super) fn start_write_back(&mut self, now: Instant) {
@@ -151,7 +151,7 @@ impl Session<'_> {
             self.parts.reporter.store_works(StoreCall::Refresh);
         } else {
             self.refreshing = true;
-            self.work.spawn(tasks::refresh(Arc::clone(self.parts.store), asked));
+            self.work.spawn(tasks::refresh(Arc::clone(self.parts.store), Arc::clone(&self.ownership), asked));
         }
     }
 

@@ -113,9 +113,13 @@ impl Frame {
     }
 }
 
-pub(super) async fn settle(store: Arc<dyn Store>, confirmed: Vec<(Confirmed, usize)>) -> Done {
+pub(super) async fn settle(
+    store: Arc<dyn Store>,
+    ownership: Arc<Ownership>,
+    confirmed: Vec<(Confirmed, usize)>,
+) -> Done {
     let events: Vec<Confirmed> = confirmed.iter().map(|(event, _)| *event).collect();
-    let result = store.settle(&events).await;
+    let result = store.settle(ownership.route(), &events).await;
     Done::Settled { confirmed, result }
 }
 
@@ -135,9 +139,9 @@ pub(super) async fn probe(publisher: Arc<dyn Publisher>, patience: Duration) -> 
     })
 }
 
-pub(super) async fn refresh(store: Arc<dyn Store>, asked: Vec<Asked>) -> Done {
+pub(super) async fn refresh(store: Arc<dyn Store>, ownership: Arc<Ownership>, asked: Vec<Asked>) -> Done {
     let events: Vec<(i64, EventId)> = asked.iter().map(|asked| (asked.id, asked.event_id)).collect();
-    let result = store.retry_states(&events).await;
+    let result = store.retry_states(ownership.route(), &events).await;
     Done::Refreshed { asked, result }
 }
 

@@ -59,7 +59,7 @@ fn show_tells_value_and_origin_and_hides_secrets() {
         "relay.lease = 1m  # outbox.toml:7\n",
         "relay.batch_size = 7  # --set\n",
         "relay.max_attempts = 10  # default\n",
-        "route.stdout = {}  # outbox.toml:4\n",
+        "route[0].stdout = {}  # outbox.toml:4\n",
         "config: ok: the configuration is valid\n",
     ] {
         assert!(done.stdout.contains(line), "{line}{}", done.stdout);
@@ -90,8 +90,8 @@ fn what_only_the_publisher_knows_is_checked_offline_too() {
     std::fs::write(directory.path().join("outbox.toml"), GOOD.replace("[route.stdout]\n", table)).unwrap();
     let done = relay(directory.path(), &["check"], &[], "");
     assert_eq!(done.code, Some(2), "{done:?}");
-    assert!(done.stderr.contains("route.rabbitmq.channels: must be 1 to 64, got 0"), "{}", done.stderr);
-    assert!(done.stderr.contains("route.rabbitmq.topic: topic template `orders.#` contains '#'"), "{}", done.stderr);
+    assert!(done.stderr.contains("route[0].rabbitmq.channels: must be 1 to 64, got 0"), "{}", done.stderr);
+    assert!(done.stderr.contains("route[0].rabbitmq.topic: topic template `orders.#` contains '#'"), "{}", done.stderr);
     assert!(!done.stderr.contains("geheim"));
 }
 

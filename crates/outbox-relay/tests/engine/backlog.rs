@@ -119,3 +119,26 @@ async fn a_paused_topic_with_a_backlog_is_not_read_over_and_over() {
     publisher.view(|view| assert_eq!((view.delivered().len(), view.copies()), (3_050, 0)));
     running.stop().await;
 }
+
+/// The whole backlog of a paused topic is looked at once a minute at most, however it is divided among aggregates, and
+/// also where it is more than a batch.
+#[tokio::test(start_paused = true)]
+async fn a_topic_that_stays_paused_for_long_is_read_rarely() {
+    let store = MemoryStore::new();
+    let publisher = Arc::new(MemoryPublisher::new().with_script(move |_, _| {
+        Scripted::Fail(PublishError::new(ErrorKind::Misconfigured, "no exchange").with_topic("order"))
+    }));
+    insert(&store, (0..1_000).map(|n| n % 250));
+    let mut config = config();
+    (config.queue_events, config.batch_size, config.window) = (100, 50, 50);
+    let running = run(config, &store, &publisher);
+    elapse(10 * SECOND).await;
+    let (reads, spilled) = (store.calls(Call::Read), &running.health.counters().spilled);
+    let before = spilled.load(Relaxed);
+    elapse(600 * SECOND).await;
+    let (reads, polls) = (store.calls(Call::Read) - reads, 600_000 / 47);
+    let again = spilled.load(Relaxed) - before;
+    assert!(again <= 11 * 1_000, "{again} events were read again in ten minutes");
+    assert!(reads <= polls + 11 * 50, "{reads} reads, {polls} of them polls");
+    running.stop().await;
+}

@@ -13,6 +13,7 @@ mod readiness;
 mod refused;
 mod retries;
 mod rig;
+mod routes;
 mod slowdowns;
 mod stopping;
 mod unconfirmed;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox_core::{
-    Confirmed, ErrorKind, EventId, Lane, Ownership, RetryState, Store, StoreError, StoreErrorKind, WriteBack,
-    WriteBackStatus,
+    Acquisition, Confirmed, ErrorKind, EventId, Lane, Ownership, RetryState, Routes, Selection, Store, StoreError,
+    StoreErrorKind, WriteBack, WriteBackStatus,
 };
 use outbox_relay::Route;
 use outbox_testkit::memory::{MemoryPublisher, MemoryStore, Scripted};
@@ -43,7 +43,7 @@ impl Picky {
 
 #[async_trait]
 impl Store for Picky {
-    async fn acquire(&self, route: &str, lease: Duration) -> Result<Option<Ownership>, StoreError> {
+    async fn acquire(&self, route: &Selection, lease: Duration) -> Result<Acquisition, StoreError> {
         self.store.acquire(route, lease).await
     }
 
@@ -59,8 +59,12 @@ impl Store for Picky {
         self.store.open_lane(ownership).await
     }
 
-    async fn settle(&self, confirmed: &[Confirmed]) -> Result<(), StoreError> {
-        self.store.settle(confirmed).await
+    async fn open_unrouted_lane(&self, routes: &Routes) -> Result<Box<dyn Lane>, StoreError> {
+        self.store.open_unrouted_lane(routes).await
+    }
+
+    async fn settle(&self, route: &str, confirmed: &[Confirmed]) -> Result<(), StoreError> {
+        self.store.settle(route, confirmed).await
     }
 
     async fn write_back(
@@ -77,8 +81,8 @@ impl Store for Picky {
         Ok(statuses)
     }
 
-    async fn retry_states(&self, waiting: &[(i64, EventId)]) -> Result<Vec<RetryState>, StoreError> {
-        let mut states = self.store.retry_states(waiting).await?;
+    async fn retry_states(&self, route: &str, waiting: &[(i64, EventId)]) -> Result<Vec<RetryState>, StoreError> {
+        let mut states = self.store.retry_states(route, waiting).await?;
         states.truncate(self.answers);
         Ok(states)
     }

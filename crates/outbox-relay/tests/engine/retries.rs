@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use outbox_core::{Change, ErrorKind, Store as _, WriteBack};
+use outbox_core::{Change, ErrorKind, Selection, Store as _, WriteBack};
 use outbox_relay::RouteConfig;
 use outbox_testkit::memory::{Call, Fault, Hold, MemoryPublisher, MemoryStore, Scripted};
 use tokio::time::Instant;
@@ -114,7 +114,7 @@ async fn any_number_of_attempts_is_survived() {
     let store = MemoryStore::new();
     let numbers = [31, 32, 62, 63, 64, 1_000, i32::MAX.cast_unsigned(), u32::MAX];
     let events = insert(&store, numbers);
-    let ownership = store.acquire(ROUTE, SECOND).await.unwrap().expect("free");
+    let ownership = store.acquire(&Selection::everything(ROUTE), SECOND).await.unwrap().owned().expect("free");
     let rows = events.iter().zip(numbers).map(|(event, attempts)| WriteBack {
         id: event.id,
         event_id: event.event_id,

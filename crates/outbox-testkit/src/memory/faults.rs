@@ -45,6 +45,8 @@ pub enum Fault {
     HoldAfter(Hold),
     /// It takes this long, on tokio's clock, before its work.
     Delay(Duration),
+    /// It panics before its work: a defect that ends the task which made it.
+    Panic,
 }
 
 impl Fault {
@@ -53,6 +55,7 @@ impl Fault {
             Self::Refuse(kind) => return Err(StoreError::new(*kind, "refused by the test")),
             Self::HoldBefore(hold) => hold.pass().await,
             Self::Delay(delay) => tokio::time::sleep(*delay).await,
+            Self::Panic => panic!("as the test says"),
             Self::Pass | Self::FailAfterWork(_) | Self::HoldAfter(_) => {}
         }
         Ok(())
@@ -65,7 +68,7 @@ impl Fault {
                 hold.pass().await;
                 Ok(())
             }
-            Self::Pass | Self::Refuse(_) | Self::HoldBefore(_) | Self::Delay(_) => Ok(()),
+            Self::Pass | Self::Refuse(_) | Self::HoldBefore(_) | Self::Delay(_) | Self::Panic => Ok(()),
         }
     }
 }

@@ -13,18 +13,18 @@ pub const PATIENCE: Duration = Duration::from_secs(3600);
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-/// use outbox_core::Store;
+/// use outbox_core::{Selection, Store};
 /// use outbox_testkit::memory::{Call, Fault, Hold, MemoryStore};
 ///
 /// let store = MemoryStore::new();
 /// let hold = Hold::new();
 /// store.script(Call::Acquire, Fault::HoldBefore(hold.clone()));
-/// let relay = store.clone();
-/// let call = tokio::spawn(async move { relay.acquire("orders", std::time::Duration::from_secs(9)).await });
+/// let (relay, route) = (store.clone(), Selection::everything("orders"));
+/// let call = tokio::spawn(async move { relay.acquire(&route, std::time::Duration::from_secs(9)).await });
 /// hold.reached().await;
 /// assert!(!call.is_finished());
 /// hold.release();
-/// assert!(call.await.unwrap().unwrap().is_some());
+/// assert!(call.await.unwrap().unwrap().owned().is_some());
 /// # });
 /// ```
 #[derive(Debug, Clone)]

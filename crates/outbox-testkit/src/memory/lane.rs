@@ -5,7 +5,9 @@ use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use outbox_core::{Claimed, Lane, ReadBatch, ReadRequest, ReadScope, StoreError, StoreErrorKind, SweepPage};
+use outbox_core::{
+    Claimed, Lane, ReadBatch, ReadRequest, ReadScope, Routes, Selection, StoreError, StoreErrorKind, SweepPage,
+};
 use tokio::time::Instant;
 
 use super::faults::Call;
@@ -23,10 +25,30 @@ struct Note {
     holders: BTreeSet<u64>,
 }
 
+/// Which events a lane is for.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    /// Those of a route.
+    Selected(Selection),
+    /// Those that none of these routes takes.
+    LeftOver(Routes),
+}
+
+impl Wanted {
+    fn takes(&self, row: &Row) -> bool {
+        let (aggregate_type, event_type) = (&row.envelope.aggregate_type, &row.envelope.event_type);
+        match self {
+            Self::Selected(selection) => selection.takes(aggregate_type, event_type),
+            Self::LeftOver(routes) => routes.place_of(aggregate_type, event_type).is_none(),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct MemoryLane {
     relay: Arc<Relay>,
     epoch: u64,
+    wanted: Wanted,
     /// Forward reads have looked at all ids up to here.
     cursor: i64,
     /// At or below it no unseen event can appear.
@@ -46,8 +68,9 @@ struct Found {
 }
 
 impl MemoryLane {
-    pub(super) fn new(relay: Arc<Relay>, epoch: u64) -> Self {
-        Self { relay, epoch, cursor: 0, low: 0, notes: VecDeque::new(), known: HashSet::new(), dropped: HashSet::new() }
+    pub(super) fn new(relay: Arc<Relay>, epoch: u64, wanted: Wanted) -> Self {
+        let (known, dropped) = (HashSet::new(), HashSet::new());
+        Self { relay, epoch, wanted, cursor: 0, low: 0, notes: VecDeque::new(), known, dropped }
     }
 
     fn check_epoch(&self, tables: &Tables) -> Result<(), StoreError> {
@@ -57,13 +80,15 @@ impl MemoryLane {
         Err(StoreError::new(StoreErrorKind::Restarted, "the server was restarted or its ids were reset"))
     }
 
-    fn forward(&self, tables: &Tables, request: &ReadRequest, now: Instant) -> Found {
+    fn forward(&self, tables: &mut Tables, request: &ReadRequest, now: Instant) -> Found {
         let note = Note { last_id: tables.last_id(), holders: tables.holders.clone() };
         // Look-back and new ids are one range: the lowest unknown ids of one snapshot.
         let from = self.low.min(self.cursor);
+        let mut looked_at = 0;
         let rows = tables.rows.range((Excluded(from), Included(i64::MAX))).map(|(_, row)| row);
-        let rows = rows.filter(|row| !self.dropped.contains(&row.envelope.id));
+        let rows = rows.inspect(|_| looked_at += 1).filter(|row| !self.dropped.contains(&row.envelope.id));
         let mut batch = self.take(tables, rows, request, now);
+        tables.looked_at += looked_at;
         batch.late = batch.events.iter().filter(|event| event.envelope.id <= self.cursor).count();
 
         let last_read = batch.events.last().map_or(self.cursor, |event| event.envelope.id);
@@ -83,7 +108,9 @@ impl MemoryLane {
             }
         }
         notes.push_back(note);
-        Found { batch, cursor: self.cursor.max(highest), low, notes }
+        let cursor = self.cursor.max(highest);
+        batch.covered_through = cursor;
+        Found { batch, cursor, low, notes }
     }
 
     fn of_keys(&self, tables: &Tables, request: &ReadRequest, now: Instant) -> ReadBatch {
@@ -109,7 +136,8 @@ impl MemoryLane {
     ) -> ReadBatch {
         let mut batch = ReadBatch { complete: true, ..ReadBatch::default() };
         let mut bytes = 0;
-        for row in rows.filter(|row| !self.known.contains(&row.envelope.id)) {
+        let own = |row: &&Row| self.wanted.takes(row) && !self.known.contains(&row.envelope.id);
+        for row in rows.filter(own) {
             bytes += row.envelope.bytes();
             batch.events.push(tables.claimed(row, now));
             if batch.events.len() >= request.max_events.max(1) || bytes >= request.max_bytes {
@@ -172,7 +200,8 @@ impl Lane for MemoryLane {
             }
             let mut ids = tables.rows.range((Excluded(after), Included(through)));
             let page: Vec<_> = ids.by_ref().take(SWEEP_PAGE).collect();
-            let unknown = page.iter().filter(|(id, _)| !self.known.contains(id)).map(|(id, row)| (**id, row.key));
+            let unknown = page.iter().filter(|(id, row)| !self.known.contains(id) && self.wanted.takes(row));
+            let unknown = unknown.map(|(id, row)| (**id, row.key));
             let more = ids.next().is_some();
             Ok(SweepPage { unknown: unknown.collect(), next: page.last().filter(|_| more).map(|(id, _)| **id) })
         };

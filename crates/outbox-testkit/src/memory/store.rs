@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use outbox_core::{
-    Confirmed, Event, EventId, Lane, Ownership, RetryState, Store, StoreError, StoreErrorKind, WriteBack,
-    WriteBackStatus,
+    Acquisition, Confirmed, Event, EventId, Lane, Ownership, RetryState, Routes, Selection, Store, StoreError,
+    StoreErrorKind, WriteBack, WriteBackStatus,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::faults::{Call, Fault, Plan};
 use super::hold::PATIENCE;
-use super::lane::MemoryLane;
+use super::lane::{MemoryLane, Wanted};
 use super::lock;
 use super::tables::{Inserted, Tables};
 use super::transaction::MemoryTransaction;
@@ -196,6 +196,11 @@ impl MemoryStore {
         self.relay.shared.changed.send_replace(());
     }
 
+    /// Lets the lease on a route have ended, whoever owns it.
+    pub fn end_leases(&self, route: &str) {
+        self.statement(|tables, now| tables.end_lease(route, now));
+    }
+
     /// The server was replaced: every open lane answers [`StoreErrorKind::Restarted`] from now on.
     pub fn restart(&self) {
         self.statement(|tables, _| tables.epoch += 1);
@@ -259,7 +264,7 @@ impl Default for MemoryStore {
 
 #[async_trait]
 impl Store for MemoryStore {
-    async fn acquire(&self, route: &str, lease: Duration) -> Result<Option<Ownership>, StoreError> {
+    async fn acquire(&self, route: &Selection, lease: Duration) -> Result<Acquisition, StoreError> {
         let owner = self.relay.owner;
         self.relay.call(Call::Acquire, |tables, now| tables.acquire(route, owner, lease, now)).await
     }
@@ -272,12 +277,18 @@ impl Store for MemoryStore {
         self.relay.call(Call::Release, |tables, _| tables.release(ownership)).await
     }
 
-    async fn open_lane(&self, _ownership: &Ownership) -> Result<Box<dyn Lane>, StoreError> {
+    async fn open_lane(&self, ownership: &Ownership) -> Result<Box<dyn Lane>, StoreError> {
         let epoch = self.relay.call(Call::OpenLane, |tables, _| tables.epoch).await?;
-        Ok(Box::new(MemoryLane::new(Arc::clone(&self.relay), epoch)))
+        let wanted = Wanted::Selected(ownership.selection.clone());
+        Ok(Box::new(MemoryLane::new(Arc::clone(&self.relay), epoch, wanted)))
     }
 
-    async fn settle(&self, confirmed: &[Confirmed]) -> Result<(), StoreError> {
+    async fn open_unrouted_lane(&self, routes: &Routes) -> Result<Box<dyn Lane>, StoreError> {
+        let epoch = self.relay.call(Call::OpenLane, |tables, _| tables.epoch).await?;
+        Ok(Box::new(MemoryLane::new(Arc::clone(&self.relay), epoch, Wanted::LeftOver(routes.clone()))))
+    }
+
+    async fn settle(&self, _route: &str, confirmed: &[Confirmed]) -> Result<(), StoreError> {
         self.relay.call(Call::Settle, |tables, _| tables.settle(confirmed)).await
     }
 
@@ -291,7 +302,7 @@ impl Store for MemoryStore {
         self.relay.call(Call::WriteBack, work).await
     }
 
-    async fn retry_states(&self, waiting: &[(i64, EventId)]) -> Result<Vec<RetryState>, StoreError> {
+    async fn retry_states(&self, _route: &str, waiting: &[(i64, EventId)]) -> Result<Vec<RetryState>, StoreError> {
         let work = |tables: &mut Tables, now| {
             waiting.iter().map(|(id, event_id)| tables.retry_state(*id, *event_id, now)).collect()
         };

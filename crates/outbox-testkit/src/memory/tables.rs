@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use outbox_core::{
-    Change, Claimed, Confirmed, Envelope, Event, EventId, InvalidEvent, Ownership, RetryState, Retrying, WriteBack,
-    WriteBackStatus,
+    Acquisition, Change, Claimed, Confirmed, Envelope, Event, EventId, InvalidEvent, Ownership, RetryState, Retrying,
+    Routes, Selection, WriteBack, WriteBackStatus,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -63,6 +63,8 @@ struct RouteRow {
     /// `None` once released.
     owner: Option<(Uuid, Instant)>,
     tokens: Arc<[i64]>,
+    /// All routes of the relay that owned it last.
+    routes: Routes,
 }
 
 /// Everything that is committed, and who holds ids that are not.
@@ -77,6 +79,8 @@ pub(super) struct Tables {
     pub(super) dead: Vec<DeadLetter>,
     routes: BTreeMap<String, RouteRow>,
     pub(super) settled: u64,
+    /// Rows that forward reads have looked at, whosever they were.
+    pub(super) looked_at: u64,
     /// Grows when the server is replaced or its ids are reset.
     pub(super) epoch: u64,
 }
@@ -152,21 +156,32 @@ impl Tables {
         (lease_end > now).then_some(owner)
     }
 
-    pub(super) fn acquire(&mut self, route: &str, owner: Uuid, lease: Duration, now: Instant) -> Option<Ownership> {
-        if self.owner(route, now).is_some_and(|other| other != owner) {
-            return None;
+    pub(super) fn acquire(&mut self, route: &Selection, owner: Uuid, lease: Duration, now: Instant) -> Acquisition {
+        let at_work = |row: &&RouteRow| row.owner.is_some_and(|(_, lease_end)| lease_end > now);
+        if let Some(row) = self.routes.values().filter(at_work).find(|row| row.routes != *route.routes()) {
+            return Acquisition::OtherRoutes { in_force: Some(row.routes.clone()) };
         }
-        let tokens: Arc<[i64]> = match self.routes.get(route) {
+        if self.owner(route.name(), now).is_some_and(|other| other != owner) {
+            return Acquisition::Taken;
+        }
+        let tokens: Arc<[i64]> = match self.routes.get(route.name()) {
             Some(row) => row.tokens.iter().map(|token| token + 1).collect(),
             None => (0..BUCKETS).map(|_| 1).collect(),
         };
-        let row = RouteRow { owner: Some((owner, now + lease)), tokens: Arc::clone(&tokens) };
-        self.routes.insert(route.to_owned(), row);
-        Some(Ownership { route: route.to_owned(), owner, lease, tokens })
+        let owned = Some((owner, now + lease));
+        let row = RouteRow { owner: owned, tokens: Arc::clone(&tokens), routes: route.routes().clone() };
+        self.routes.insert(route.name().to_owned(), row);
+        Acquisition::Owned(Ownership { selection: route.clone(), owner, lease, tokens })
+    }
+
+    pub(super) fn end_lease(&mut self, route: &str, now: Instant) {
+        if let Some((_, lease_end)) = self.routes.get_mut(route).and_then(|row| row.owner.as_mut()) {
+            *lease_end = now;
+        }
     }
 
     fn owned(&mut self, ownership: &Ownership) -> Option<&mut RouteRow> {
-        let row = self.routes.get_mut(&ownership.route)?;
+        let row = self.routes.get_mut(ownership.route())?;
         let owner = row.owner.is_some_and(|(owner, _)| owner == ownership.owner);
         (owner && row.tokens == ownership.tokens).then_some(row)
     }
@@ -197,7 +212,7 @@ impl Tables {
 
     pub(super) fn write_back(&mut self, ownership: &Ownership, change: &WriteBack, now: Instant) -> WriteBackStatus {
         let bucket = usize::from(change.bucket);
-        let valid = self.routes.get(&ownership.route).and_then(|row| row.tokens.get(bucket));
+        let valid = self.routes.get(ownership.route()).and_then(|row| row.tokens.get(bucket));
         if valid.is_none() || valid != ownership.tokens.get(bucket) {
             return WriteBackStatus::Fenced;
         }

@@ -66,6 +66,12 @@ impl StoreView<'_> {
         self.tables.settled
     }
 
+    /// How many rows forward reads have looked at since the store was made, whatever route they belong to.
+    #[must_use]
+    pub const fn looked_at(&self) -> u64 {
+        self.tables.looked_at
+    }
+
     /// Who owns the route under a lease that has not ended.
     #[must_use]
     pub fn owner(&self, route: &str) -> Option<Uuid> {

@@ -6,7 +6,7 @@ use outbox_core::{Change, Claimed, Ownership, Store, WriteBack, WriteBackStatus}
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use super::{LEASE, ROUTE, StoreHarness, event, identities, open, own, read_all, reader, settle};
+use super::{LEASE, ROUTE, StoreHarness, event, identities, open, own, read_all, reader, settle, try_own};
 
 /// Eight relays ask at once, five times over: one gets the route, and the tokens of every bucket grow each time.
 pub async fn a_route_has_one_owner_among_many_relays(harness: &dyn StoreHarness) {
@@ -22,7 +22,7 @@ pub async fn a_route_has_one_owner_among_many_relays(harness: &dyn StoreHarness)
             let (relay, barrier) = (Arc::clone(relay), Arc::clone(&barrier));
             asking.spawn(async move {
                 barrier.wait().await;
-                let owned = relay.acquire(ROUTE, LEASE).await.expect("acquire failed");
+                let owned = try_own(&*relay).await;
                 owned.map(|ownership| (relay, ownership))
             });
         }
@@ -52,7 +52,7 @@ pub async fn a_route_is_taken_over_when_its_lease_ends(harness: &dyn StoreHarnes
     settle(&*first, &events[..3]).await;
 
     let second = harness.relay().await;
-    assert!(second.acquire(ROUTE, LEASE).await.expect("acquire failed").is_none());
+    assert!(try_own(&*second).await.is_none());
     harness.end_leases(ROUTE).await;
     let now = own(&*second).await;
     assert_newer(&now, &before);
@@ -72,7 +72,7 @@ pub async fn a_renewal_extends_or_reports_the_loss(harness: &dyn StoreHarness) {
     assert!(first.renew(&ownership).await.expect("renew failed"));
     harness.end_leases(ROUTE).await;
     let extended = first.renew(&ownership).await.expect("renew failed");
-    let taken = second.acquire(ROUTE, LEASE).await.expect("acquire failed");
+    let taken = try_own(&*second).await;
     assert_ne!(extended, taken.is_some(), "the renewal said {extended}, the other relay got {taken:?}");
 
     harness.end_leases(ROUTE).await;
@@ -142,7 +142,7 @@ pub async fn a_stale_owner_can_not_release(harness: &dyn StoreHarness) {
     let second = harness.relay().await;
     let now = own(&*second).await;
     first.release(&stale).await.expect("a release of what is lost is no error");
-    assert!(first.acquire(ROUTE, LEASE).await.expect("acquire failed").is_none());
+    assert!(try_own(&*first).await.is_none());
     assert!(second.renew(&now).await.expect("renew failed"));
 }
 

@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 
 use outbox_core::{EventId, Lane, NewEvent, Payload, ReadBatch, ReadRequest, ReadScope, SweepPage};
 
-use super::{StoreHarness, event, forward, identities, read, read_all, reader, settle};
+use super::{ROUTE, StoreHarness, event, forward, identities, read, read_all, reader, settle};
 
 /// Pages of a backlog are never larger than asked for, and together they are the backlog in id order.
 pub async fn events_come_in_id_order_within_the_row_limit(harness: &dyn StoreHarness) {
@@ -59,9 +59,9 @@ pub async fn an_empty_outbox_reads_empty(harness: &dyn StoreHarness) {
     let batch = read(&mut *lane, forward(10)).await;
     assert!(batch.complete && batch.events.is_empty() && batch.late == 0);
     assert_eq!(lane.sweep(0).await.expect("sweep failed"), SweepPage::default());
-    store.settle(&[]).await.expect("settling nothing failed");
+    store.settle(ROUTE, &[]).await.expect("settling nothing failed");
     assert!(store.write_back(&ownership, &[]).await.expect("writing nothing back failed").is_empty());
-    assert!(store.retry_states(&[]).await.expect("asking for nothing failed").is_empty());
+    assert!(store.retry_states(ROUTE, &[]).await.expect("asking for nothing failed").is_empty());
 }
 
 /// An event that a lane has returned is not returned again, also where the look-back passes over it.
@@ -140,7 +140,13 @@ pub async fn keys_are_read_exactly_and_in_pages(harness: &dyn StoreHarness) {
     assert!(read_keys(&mut *lane, vec![a[0].key], last, last, 10).await.events.is_empty());
 }
 
-async fn read_keys(lane: &mut dyn Lane, keys: Vec<u64>, after: i64, through: i64, max_events: usize) -> ReadBatch {
+pub(super) async fn read_keys(
+    lane: &mut dyn Lane,
+    keys: Vec<u64>,
+    after: i64,
+    through: i64,
+    max_events: usize,
+) -> ReadBatch {
     read(lane, ReadRequest { scope: ReadScope::Keys { keys, after, through }, ..forward(max_events) }).await
 }
 
@@ -196,7 +202,7 @@ pub async fn a_sweep_finds_what_reads_can_not(harness: &dyn StoreHarness) {
     assert_eq!(sweep_all(&mut *lane).await, [(hidden, after[0].key)]);
 }
 
-async fn sweep_all(lane: &mut dyn Lane) -> Vec<(i64, u64)> {
+pub(super) async fn sweep_all(lane: &mut dyn Lane) -> Vec<(i64, u64)> {
     let (mut found, mut next) = (Vec::new(), Some(0));
     while let Some(after) = next {
         let page = lane.sweep(after).await.expect("sweep failed");

@@ -1,10 +1,11 @@
-//! Random schedules of producers and one reader: nothing lost, nothing twice, order kept.
+//! Random schedules of producers and readers: nothing lost, nothing twice, order kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use outbox_core::{Claimed, EventId, Lane, ReadRequest, Store};
+use outbox_core::{Claimed, EventId, Lane, NewEvent, Payload, ReadRequest, Routes, Selection, Store};
 
-use super::{OpenTransaction, StoreHarness, event, forward, identities, read, reader, settle};
+use super::routes::filter;
+use super::{LEASE, OpenTransaction, ROUTE, StoreHarness, event, forward, identities, read, settle};
 
 const SEEDS: u64 = 12;
 const STEPS: usize = 150;
@@ -15,16 +16,48 @@ const WRITERS: usize = 4;
 /// size and with settles. In the end every committed event was read once, no other was read, and each aggregate's
 /// events were read in the order of their inserts.
 pub async fn random_schedules_lose_nothing_and_keep_order(harness: &dyn StoreHarness) {
-    let (store, ownership, _) = reader(harness).await;
+    run(harness, &Routes::everything(ROUTE)).await;
+}
+
+/// The same with two routes, each with a reader of its own: each event is read by its own route, and by no other.
+pub async fn random_schedules_of_two_routes_lose_nothing_and_keep_order(harness: &dyn StoreHarness) {
+    run(harness, &Routes::new([("carts", filter(&["cart"], &[])), ("rest", filter(&[], &[]))]).expect("sound")).await;
+}
+
+async fn run(harness: &dyn StoreHarness, routes: &Routes) {
+    let store = harness.relay().await;
+    let mut owned = Vec::new();
+    for (name, _) in routes.iter() {
+        let selection = routes.selection(name).expect("its own name");
+        owned.push(store.acquire(&selection, LEASE).await.expect("acquire failed").owned().expect("free"));
+    }
     for seed in 1..=SEEDS {
-        let lane = super::open(&*store, &ownership).await;
-        let mut schedule = Schedule::new(seed, harness, &*store, lane);
+        let mut readers = Vec::new();
+        for ownership in &owned {
+            let (lane, selection) = (super::open(&*store, ownership).await, ownership.selection.clone());
+            readers.push(Reader { lane, selection, forget: Vec::new() });
+        }
+        let mut schedule = Schedule::new(seed, harness, &*store, readers);
         for _ in 0..STEPS {
             schedule.step().await;
         }
         schedule.finish().await;
         assert_eq!(harness.remaining().await, [], "seed {seed}");
     }
+}
+
+/// One aggregate in three belongs to another route, where there is one.
+fn of_aggregate(name: &str, aggregate: usize, number: usize) -> NewEvent {
+    match aggregate % 3 {
+        1 => NewEvent::new("cart", name, "order.changed", Payload::raw_json("{}")),
+        _ => event(name, number),
+    }
+}
+
+struct Reader {
+    lane: Box<dyn Lane>,
+    selection: Selection,
+    forget: Vec<i64>,
 }
 
 struct Writer {
@@ -38,28 +71,27 @@ struct Schedule<'a> {
     random: u64,
     harness: &'a dyn StoreHarness,
     store: &'a dyn Store,
-    lane: Box<dyn Lane>,
+    readers: Vec<Reader>,
     writers: [Option<Writer>; WRITERS],
     /// By aggregate, in insert order, which is commit order since the aggregate is locked.
     committed: BTreeMap<usize, Vec<EventId>>,
     read: Vec<Claimed>,
-    unsettled: Vec<Claimed>,
-    forget: Vec<i64>,
+    /// With the place of their reader.
+    unsettled: Vec<(usize, Claimed)>,
 }
 
 impl<'a> Schedule<'a> {
-    fn new(seed: u64, harness: &'a dyn StoreHarness, store: &'a dyn Store, lane: Box<dyn Lane>) -> Self {
+    fn new(seed: u64, harness: &'a dyn StoreHarness, store: &'a dyn Store, readers: Vec<Reader>) -> Self {
         Self {
             seed,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             harness,
             store,
-            lane,
+            readers,
             writers: [const { None }; WRITERS],
             committed: BTreeMap::new(),
             read: Vec::new(),
             unsettled: Vec::new(),
-            forget: Vec::new(),
         }
     }
 
@@ -77,7 +109,8 @@ impl<'a> Schedule<'a> {
             0..=10 => self.write().await,
             11..=16 => {
                 let limit = [1, 2, 5, 100][self.below(4)];
-                self.read(limit).await;
+                let reader = self.below(self.readers.len());
+                self.read(reader, limit).await;
             }
             _ => self.settle_some().await,
         }
@@ -97,7 +130,10 @@ impl<'a> Schedule<'a> {
             // A real producer would wait for the lock; here it comes again in a later step.
             if !locked {
                 let number = writer.written.len();
-                let id = writer.transaction.insert(event(&format!("{}-{aggregate}", self.seed), number)).await;
+                let id = writer
+                    .transaction
+                    .insert(of_aggregate(&format!("{}-{aggregate}", self.seed), aggregate, number))
+                    .await;
                 writer.written.push((aggregate, id));
             }
             self.writers[slot] = Some(writer);
@@ -115,34 +151,44 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    async fn read(&mut self, limit: usize) -> bool {
-        let request = ReadRequest { forget: std::mem::take(&mut self.forget), ..forward(limit) };
-        let batch = read(&mut *self.lane, request).await;
+    async fn read(&mut self, place: usize, limit: usize) -> bool {
+        let reader = &mut self.readers[place];
+        let request = ReadRequest { forget: std::mem::take(&mut reader.forget), ..forward(limit) };
+        let batch = read(&mut *reader.lane, request).await;
+        for Claimed { envelope, .. } in &batch.events {
+            let own = reader.selection.takes(&envelope.aggregate_type, &envelope.event_type);
+            assert!(own, "seed {}: {} is of another route", self.seed, envelope.id);
+        }
         self.read.extend(batch.events.iter().cloned());
-        let nothing = batch.events.is_empty();
-        self.unsettled.extend(batch.events);
+        let nothing = batch.events.is_empty() && batch.complete;
+        self.unsettled.extend(batch.events.into_iter().map(|event| (place, event)));
         nothing
     }
 
     async fn settle_some(&mut self) {
         let count = self.below(self.unsettled.len() + 1);
-        let confirmed: Vec<_> = self.unsettled.drain(..count).collect();
+        let (places, confirmed): (Vec<_>, Vec<_>) = self.unsettled.drain(..count).unzip();
         settle(self.store, &confirmed).await;
-        self.forget.extend(confirmed.iter().map(|event| event.envelope.id));
+        for (place, event) in places.into_iter().zip(confirmed) {
+            self.readers[place].forget.push(event.envelope.id);
+        }
     }
 
     async fn finish(mut self) {
         for slot in 0..WRITERS {
             if let Some(writer) = self.writers[slot].take() {
                 self.commit(writer).await;
-                self.read(1).await;
+                self.read(0, 1).await;
             }
         }
-        let mut quiet = 0;
-        while quiet < 3 {
-            quiet = if self.read(5).await { quiet + 1 } else { 0 };
+        for place in 0..self.readers.len() {
+            let mut quiet = 0;
+            while quiet < 3 {
+                quiet = if self.read(place, 5).await { quiet + 1 } else { 0 };
+            }
         }
-        settle(self.store, &self.unsettled).await;
+        let unsettled: Vec<_> = self.unsettled.drain(..).map(|(_, event)| event).collect();
+        settle(self.store, &unsettled).await;
 
         let seed = self.seed;
         let read = identities(&self.read);

@@ -7,7 +7,7 @@ use outbox_core::{
 };
 use uuid::Uuid;
 
-use super::{StoreHarness, StoredRetry, confirmed, event, identities, open, read_all, reader, settle};
+use super::{ROUTE, StoreHarness, StoredRetry, confirmed, event, identities, open, read_all, reader, settle};
 
 const DELAY: Duration = Duration::from_secs(3600);
 
@@ -29,7 +29,7 @@ fn stranger() -> EventId {
 
 async fn state(store: &dyn Store, event: &Claimed) -> RetryState {
     let asked = [(event.envelope.id, event.envelope.event_id)];
-    store.retry_states(&asked).await.expect("retry_states failed")[0]
+    store.retry_states(ROUTE, &asked).await.expect("retry_states failed")[0]
 }
 
 /// Settled events are deleted, their neighbours stay.
@@ -54,7 +54,7 @@ pub async fn settling_is_by_id_and_identity(harness: &dyn StoreHarness) {
         Confirmed { id: events[0].envelope.id, ..confirmed(&events[1]) },
         Confirmed { id: i64::MAX, ..confirmed(&events[1]) },
     ];
-    store.settle(&wrong).await.expect("settle failed");
+    store.settle(ROUTE, &wrong).await.expect("settle failed");
     assert_eq!(harness.remaining().await.len(), 2);
     assert_eq!(harness.retries().await.len(), 1, "the retry row belongs to the event that is still there");
 }
@@ -123,7 +123,7 @@ pub async fn settling_removes_the_retry_row(harness: &dyn StoreHarness) {
     let wait: Vec<_> = events.iter().map(|event| change(event, 1, Change::Retry { delay: DELAY })).collect();
     store.write_back(&ownership, &wait).await.expect("write_back failed");
     let settled = Confirmed { retried: true, ..confirmed(&events[0]) };
-    store.settle(&[settled]).await.expect("settle failed");
+    store.settle(ROUTE, &[settled]).await.expect("settle failed");
     let left: Vec<_> = harness.retries().await.iter().map(|retry| retry.id).collect();
     assert_eq!(left, [events[1].envelope.id]);
     assert_eq!(state(&*store, &events[0]).await, RetryState::Gone);
@@ -142,7 +142,7 @@ pub async fn an_operators_change_is_seen(harness: &dyn StoreHarness) {
 
     let mut asked: Vec<_> = events.iter().map(|event| (event.envelope.id, event.envelope.event_id)).collect();
     asked.push((events[3].envelope.id, stranger()));
-    let states = store.retry_states(&asked).await.expect("retry_states failed");
+    let states = store.retry_states(ROUTE, &asked).await.expect("retry_states failed");
     assert_eq!(states.len(), 5, "one state for each, in order");
     assert_eq!(states[0], RetryState::Waiting(Retrying { attempts: 2, due_in: Duration::ZERO }));
     assert_eq!(states[1..3], [RetryState::Clear, RetryState::Gone]);

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use outbox_core::{Confirmed, Lane, NewEvent, Ownership, Payload, ReadRequest, ReadScope, Store, StoreErrorKind};
+use outbox_core::{
+    Confirmed, Lane, NewEvent, Ownership, Payload, ReadRequest, ReadScope, Selection, Store, StoreErrorKind,
+};
 use outbox_testkit::memory::{Call, Fault, Hold, Inserted, MemoryStore};
 
 fn insert(store: &MemoryStore, aggregate: &str) -> Inserted {
@@ -20,7 +22,7 @@ fn forward() -> ReadRequest {
 }
 
 async fn own(store: &MemoryStore) -> (Ownership, Box<dyn Lane>) {
-    let ownership = store.acquire("r", Duration::from_secs(60)).await.unwrap().unwrap();
+    let ownership = store.acquire(&Selection::everything("r"), Duration::from_secs(60)).await.unwrap().owned().unwrap();
     let lane = store.open_lane(&ownership).await.unwrap();
     (ownership, lane)
 }
@@ -32,11 +34,11 @@ async fn a_refused_call_does_nothing_and_a_lost_answer_did_its_work() {
     let confirmed = events.map(|event| Confirmed { id: event.id, event_id: event.event_id, retried: false });
     store.script(Call::Settle, Fault::Refuse(StoreErrorKind::Unavailable));
     store.script(Call::Settle, Fault::FailAfterWork(StoreErrorKind::Failed));
-    assert_eq!(store.settle(&confirmed[..1]).await.unwrap_err().kind(), StoreErrorKind::Unavailable);
+    assert_eq!(store.settle("r", &confirmed[..1]).await.unwrap_err().kind(), StoreErrorKind::Unavailable);
     assert_eq!(store.view(|view| view.pending()), 2);
-    assert_eq!(store.settle(&confirmed[..1]).await.unwrap_err().kind(), StoreErrorKind::Failed);
+    assert_eq!(store.settle("r", &confirmed[..1]).await.unwrap_err().kind(), StoreErrorKind::Failed);
     assert_eq!(store.view(|view| view.ids()), [events[1].id]);
-    store.settle(&confirmed).await.unwrap();
+    store.settle("r", &confirmed).await.unwrap();
     assert_eq!(store.view(|view| (view.pending(), view.settled(), view.calls(Call::Settle))), (0, 2, 3));
 }
 
@@ -65,14 +67,14 @@ async fn an_outage_hits_one_relay_and_not_its_neighbours() {
     let store = MemoryStore::new();
     let other = store.another_relay();
     store.set_down(StoreErrorKind::Unavailable);
-    store.acquire("r", Duration::from_secs(60)).await.unwrap_err();
+    store.acquire(&Selection::everything("r"), Duration::from_secs(60)).await.unwrap_err();
     let (ownership, _) = own(&other).await;
     assert_eq!(ownership.owner, other.owner_id());
     assert_eq!(store.view(|view| view.owner("r")), Some(other.owner_id()));
     store.set_up();
-    assert!(store.acquire("r", Duration::from_secs(60)).await.unwrap().is_none());
+    assert!(store.acquire(&Selection::everything("r"), Duration::from_secs(60)).await.unwrap().owned().is_none());
     store.skip_time(Duration::from_secs(61));
-    assert!(store.acquire("r", Duration::from_secs(60)).await.unwrap().is_some());
+    assert!(store.acquire(&Selection::everything("r"), Duration::from_secs(60)).await.unwrap().owned().is_some());
 }
 
 #[tokio::test]

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::{Capabilities, Envelope, ErrorKind, NewEvent, Payload, PublishReport, Publisher, ReadRequest};
+use outbox_core::{
+    Capabilities, Envelope, ErrorKind, NewEvent, Payload, PublishReport, Publisher, ReadRequest, Selection,
+};
 use outbox_core::{ReadScope, Store};
 use outbox_testkit::memory::{Hold, MemoryPublisher, MemoryStore, Scripted};
 
@@ -13,7 +15,7 @@ async fn envelopes(aggregates: &[&str]) -> Vec<Envelope> {
     for aggregate in aggregates {
         store.insert(&NewEvent::new("order", *aggregate, "x", Payload::raw_json("{}")));
     }
-    let ownership = store.acquire("r", Duration::from_secs(60)).await.unwrap().unwrap();
+    let ownership = store.acquire(&Selection::everything("r"), Duration::from_secs(60)).await.unwrap().owned().unwrap();
     let request = ReadRequest {
         scope: ReadScope::Forward,
         max_events: 100,

@@ -2,7 +2,6 @@
 
 use std::future::{Ready, ready};
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox_core::{EventId, NewEvent, Store};
@@ -55,8 +54,8 @@ impl StoreHarness for Memory {
         Box::new(Transaction(self.store.begin()))
     }
 
-    async fn end_leases(&self, _route: &str) {
-        self.store.skip_time(Duration::from_secs(24 * 3600));
+    async fn end_leases(&self, route: &str) {
+        self.store.end_leases(route);
     }
 
     async fn remaining(&self) -> Vec<StoredEvent> {

@@ -1,19 +1,28 @@
 //! The table of all keys: the one source of what is accepted, shown and documented.
 
-use super::keys::{Default, Field, Key, Kind, Place};
-
-const fn key(place: Place, name: &'static str, kind: Kind, default: Default, doc: &'static str) -> Key {
-    Key { place, name, kind, default, doc }
-}
+use super::keys::{Default, Field, Key, Kind, Place, key};
+use crate::cli::brokers;
 
 const DATABASE: Place = Place::Table("database");
 const RELAY: Place = Place::Table("relay");
 const BOTH: Place = Place::RelayOrRoute;
-const RABBITMQ: Place = Place::Table("route.rabbitmq");
+const ROUTE: Place = Place::Table("route");
+const MATCH: Place = Place::Table("route.match");
 
-/// Every key, in the order of the reference page.
+/// Every key, those of the brokers last.
+pub(crate) fn all() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().chain(brokers::ALL.iter().flat_map(|broker| broker.keys))
+}
+
+/// Every key that is no broker's, in the order of the reference page.
 pub(crate) const KEYS: &[Key] = &[
-    key(DATABASE, "url", Kind::SecretUrl, Default::Required, "PostgreSQL, as `postgres://user@host/database`."),
+    key(
+        DATABASE,
+        "url",
+        Kind::SecretUrl,
+        Default::Required("postgres://relay@localhost/app"),
+        "PostgreSQL, as `postgres://user@host/database`.",
+    ),
     key(
         DATABASE,
         "schema",
@@ -25,8 +34,8 @@ pub(crate) const KEYS: &[Key] = &[
         DATABASE,
         "max_connections",
         Kind::Number,
-        Default::Is("5"),
-        "Most connections the process opens, 3 to 100; one of them is kept for the lease. Low: reads, settles and retries wait for each other. High: connections that others need.",
+        Default::Absent("what the routes need, and 2: 5 for one route, 8 for two"),
+        "Most connections the process opens, 3 to 100, and at least 3 for each route: one for its lease, two of its own for reads and settles; what is left is shared. One more is needed to look for events that no route takes, where there could be any. Low: reads, settles and retries wait for each other. High: connections that others need.",
     ),
     key(
         DATABASE,
@@ -173,94 +182,31 @@ pub(crate) const KEYS: &[Key] = &[
         "The least important lines that are written.",
     ),
     key(
-        Place::Table("route"),
+        ROUTE,
         "name",
         Kind::Text,
         Default::Is("default"),
-        "Name of the route: who owns what in the database, and the field `route` of logs. 1 to 63 bytes. A renamed route waits for the lease of the old name.",
+        "Name of the route: who owns what in the database, and the field `route` of logs. 1 to 63 bytes, each name once.",
     ),
     key(
-        Place::Table("route"),
+        MATCH,
+        "aggregate_type",
+        Kind::Patterns,
+        Default::Absent("all"),
+        "Patterns over aggregate types, such as `[\"order\", \"cart*\"]`: one of them must match. `*` stands for any run of characters, and nothing else is special; upper and lower case differ.",
+    ),
+    key(
+        MATCH,
+        "event_type",
+        Kind::Patterns,
+        Default::Absent("all"),
+        "Patterns over event types; must match as well. Events of one aggregate that go to different routes are not ordered against each other: `check` warns.",
+    ),
+    key(
+        ROUTE,
         "format",
         Kind::Choice(&["plain"]),
         Default::Is("plain"),
         "Body = payload bytes, everything else in headers.",
-    ),
-    key(
-        RABBITMQ,
-        "url",
-        Kind::SecretUrl,
-        Default::Required,
-        "RabbitMQ, as `amqp://user:password@host/vhost` or `amqps://…`.",
-    ),
-    key(
-        RABBITMQ,
-        "exchange",
-        Kind::Text,
-        Default::Required,
-        "Exchange to publish to; it must exist. `\"\"` is the default exchange, which routes to the queue that the topic names.",
-    ),
-    key(
-        RABBITMQ,
-        "topic",
-        Kind::Text,
-        Default::Is("{aggregate_type}.{event_type}"),
-        "Routing key: text with `{event_type}`, `{aggregate_type}`, `{aggregate_id}`, `{header:NAME}`.",
-    ),
-    key(
-        RABBITMQ,
-        "ca_file",
-        Kind::Path,
-        Default::Absent("only the system's"),
-        "PEM file of authorities to trust beside the system's (`amqps`).",
-    ),
-    key(
-        RABBITMQ,
-        "cert_file",
-        Kind::Path,
-        Default::Absent("no client certificate"),
-        "PEM file of the client certificate and its chain; goes with `key_file`.",
-    ),
-    key(
-        RABBITMQ,
-        "key_file",
-        Kind::Path,
-        Default::Absent("no client certificate"),
-        "PEM file of the client's private key (PKCS#8); goes with `cert_file`.",
-    ),
-    key(
-        RABBITMQ,
-        "channels",
-        Kind::Number,
-        Default::Is("4"),
-        "Channels that publish side by side, 1 to 64. One: a slow queue holds up all others. Many: memory in the broker.",
-    ),
-    key(
-        RABBITMQ,
-        "confirm_timeout",
-        Kind::Duration,
-        Default::Is("12s"),
-        "How long a sent event waits for the broker's confirm before it counts as unconfirmed. Low: copies while the broker is slow.",
-    ),
-    key(
-        RABBITMQ,
-        "connect_timeout",
-        Kind::Duration,
-        Default::Is("5s"),
-        "How long a connection with its handshake, or a channel, may take to open.",
-    ),
-    key(
-        RABBITMQ,
-        "heartbeat",
-        Kind::Duration,
-        Default::Is("10s"),
-        "AMQP heartbeat in whole seconds; a silent peer is given up after two of them.",
-    ),
-    key(
-        RABBITMQ,
-        "max_message_bytes",
-        Kind::Size,
-        Default::Is("16MiB"),
-        "The largest body that is sent; a larger event becomes a dead letter. At most the broker's `max_message_size`.",
     ),
 ];

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::key_table::KEYS;
+use outbox_core::Pattern;
+
+use super::key_table;
 use super::quantity::{format_duration, format_size, parse_duration, parse_size};
 use crate::RouteConfig;
 
@@ -35,6 +37,8 @@ pub(crate) enum Kind {
     Duration,
     /// A number with a unit of size.
     Size,
+    /// A list of patterns. As a variable or flag: separated by commas, or a JSON array.
+    Patterns,
 }
 
 /// Which field of [`RouteConfig`] a key sets, so that its default stands in one place only.
@@ -58,8 +62,8 @@ pub(crate) enum Default {
         #[cfg_attr(not(test), expect(dead_code, reason = "read by the test that writes the reference page"))]
         &'static str,
     ),
-    /// It must be set.
-    Required,
+    /// It must be set, for example to this.
+    Required(&'static str),
 }
 
 /// One key of the configuration.
@@ -73,6 +77,11 @@ pub(crate) struct Key {
     pub(crate) doc: &'static str,
 }
 
+/// A line of the table of keys.
+pub(crate) const fn key(place: Place, name: &'static str, kind: Kind, default: Default, doc: &'static str) -> Key {
+    Key { place, name, kind, default, doc }
+}
+
 /// A value that has been read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
@@ -82,6 +91,7 @@ pub(crate) enum Value {
     Size(usize),
     /// `None` is `off`.
     Address(Option<SocketAddr>),
+    Patterns(Vec<Pattern>),
 }
 
 impl Key {
@@ -109,11 +119,12 @@ impl Key {
             }
             Kind::Choice(words) => match words.contains(&text) {
                 true => Ok(Value::Text(text.to_owned())),
-                false => Err(format!("`{text}` is not one of {}", super::brokers::list(words))),
+                false => Err(format!("`{text}` is not one of {}", super::refusal::list(words))),
             },
             Kind::Duration => parse_duration(text).map(Value::Duration),
             Kind::Size => parse_size(text).map(Value::Size),
             Kind::Loopback => parse_loopback(text).map(Value::Address),
+            Kind::Patterns => parse_patterns(text).map(Value::Patterns),
         }
     }
 
@@ -126,9 +137,23 @@ impl Key {
             Default::Of(Field::Size(field)) => Some(format_size(*field(&mut defaults))),
             Default::Of(Field::Duration(field)) => Some(format_duration(*field(&mut defaults))),
             Default::Is(text) => Some(text.to_owned()),
-            Default::Absent(_) | Default::Required => None,
+            Default::Absent(_) | Default::Required(_) => None,
         }
     }
+}
+
+/// Reads `order.*,paid` and `["order.*", "paid"]`; the second for names with commas.
+fn parse_patterns(text: &str) -> Result<Vec<Pattern>, String> {
+    let texts: Vec<String> = if text.trim_start().starts_with('[') {
+        serde_json::from_str(text).map_err(|_| "is no list of texts such as [\"order.*\", \"paid\"]".to_owned())?
+    } else {
+        text.split(',').map(|pattern| pattern.trim().to_owned()).collect()
+    };
+    if texts.is_empty() {
+        return Err("is an empty list, which matches nothing; leave the key out to match all".to_owned());
+    }
+    let pattern = |text: String| Pattern::new(text.as_str()).map_err(|error| format!("`{text}` {error}"));
+    texts.into_iter().map(pattern).collect()
 }
 
 fn parse_loopback(text: &str) -> Result<Option<SocketAddr>, String> {
@@ -155,7 +180,6 @@ const LATER_KEYS: &[(&str, &str)] = &[
     ("database.listen_url", "the doorbell, which needs it, comes in a later version"),
     ("history.partition", "keeping published events comes in a later version"),
     ("admin.token_file", "tokens come in a later version; until then the probes answer on loopback only"),
-    ("route.match", "choosing events by type comes in a later version; the one route takes all events"),
     ("route.unroutable", "this version always pauses an unroutable topic; the choice comes in a later version"),
     ("route.unroutable_after", "this version always pauses an unroutable topic; the choice comes in a later version"),
 ];
@@ -188,7 +212,7 @@ pub(crate) fn later_value(key: &Key, text: &str) -> Option<&'static str> {
 
 /// The key at a path, and whether the path is its `_file` form.
 pub(crate) fn find(path: &str) -> Option<(&'static Key, bool)> {
-    let at = |path: &str| KEYS.iter().find(|key| key.paths().iter().any(|known| known == path));
+    let at = |path: &str| key_table::all().find(|key| key.paths().iter().any(|known| known == path));
     if let Some(key) = at(path) {
         return Some((key, false));
     }

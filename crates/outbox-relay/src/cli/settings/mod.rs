@@ -1,33 +1,38 @@
 //! The configuration: one TOML file < environment < `--set`, read into one typed model.
 
-mod brokers;
 mod key_table;
-mod keys;
+pub(crate) mod keys;
 mod layers;
 mod model;
+mod path;
 mod problem;
 mod quantity;
 #[cfg(test)]
 mod reference;
+mod refusal;
 mod resolve;
 mod secret;
 mod show;
+mod table;
 
 use std::ffi::OsString;
 use std::io::Read as _;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use outbox_pg::{PgConfig, SchemaName};
 
+pub(crate) use self::keys::{Key, Value};
 pub(crate) use self::problem::Problem;
+pub(crate) use self::quantity::format_duration;
 pub(crate) use self::secret::SecretUrl;
 pub(crate) use self::show::Shown;
+pub(crate) use self::table::Table;
 
 use self::layers::Layers;
 use self::model::Reader;
 use self::resolve::resolve;
+use super::brokers;
 use crate::RouteConfig;
 
 /// The file that is read when `--config` names none, if it exists.
@@ -63,10 +68,8 @@ pub(crate) struct Settings {
     /// Where the probes listen; `None` is off.
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) log: Log,
-    /// The route's numbers, also when no broker is set.
-    pub(crate) route: RouteConfig,
-    /// Where the route leads; `None` when no `[[route]]` is set.
-    pub(crate) broker: Option<Broker>,
+    /// The routes in their order; none when no `[[route]]` is set and the command needs none.
+    pub(crate) routes: Vec<RouteSettings>,
     /// Every key with its value in force and where it came from, secrets hidden.
     pub(crate) shown: Vec<Shown>,
 }
@@ -90,29 +93,15 @@ pub(crate) struct Log {
     pub(crate) level: tracing::Level,
 }
 
-/// One of the tables `[route.<broker>]`.
+/// One `[[route]]`.
 #[derive(Debug)]
-pub(crate) enum Broker {
-    Stdout,
-    /// Only where the feature `rabbitmq` is on: otherwise the table is refused.
-    RabbitMq(Box<RabbitMq>),
-}
-
-/// The table `[route.rabbitmq]`.
-#[derive(Debug)]
-#[cfg_attr(not(feature = "rabbitmq"), expect(dead_code, reason = "its table is refused"))]
-pub(crate) struct RabbitMq {
-    pub(crate) url: SecretUrl,
-    pub(crate) exchange: String,
-    pub(crate) topic: String,
-    pub(crate) ca_file: Option<PathBuf>,
-    pub(crate) cert_file: Option<PathBuf>,
-    pub(crate) key_file: Option<PathBuf>,
-    pub(crate) channels: u64,
-    pub(crate) confirm_timeout: Duration,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) heartbeat: Duration,
-    pub(crate) max_message_bytes: usize,
+pub(crate) struct RouteSettings {
+    /// Its place, counted from 0.
+    pub(crate) place: usize,
+    /// Its name, filter and numbers.
+    pub(crate) config: RouteConfig,
+    /// Where it leads.
+    pub(crate) broker: Table,
 }
 
 /// Reads everything and checks everything.
@@ -120,7 +109,7 @@ pub(crate) struct RabbitMq {
 /// # Errors
 /// All problems that there are, not only the first.
 pub(crate) fn load(inputs: &Inputs, needs: Needs) -> Result<Settings, Vec<Problem>> {
-    load_with(inputs, needs, brokers::COMPILED_IN)
+    load_with(inputs, needs, &brokers::compiled_in())
 }
 
 fn load_with(inputs: &Inputs, needs: Needs, compiled_in: &[&str]) -> Result<Settings, Vec<Problem>> {
@@ -139,6 +128,7 @@ fn load_with(inputs: &Inputs, needs: Needs, compiled_in: &[&str]) -> Result<Sett
     };
     layers.add_env(inputs.env.iter().cloned());
     layers.add_flags(&inputs.flags);
+    layers.check_numbers();
     let (values, problems) = resolve(&layers, compiled_in);
     let mut problems: Vec<Problem> = layers.problems.iter().cloned().chain(problems).collect();
     if layers.is_torn {
@@ -152,8 +142,8 @@ fn load_with(inputs: &Inputs, needs: Needs, compiled_in: &[&str]) -> Result<Sett
     }
 }
 
-fn read_file(explicit: Option<&Path>) -> Result<Option<(String, String)>, Problem> {
-    let path = explicit.unwrap_or(Path::new(DEFAULT_FILE));
+fn read_file(explicit: Option<&std::path::Path>) -> Result<Option<(String, String)>, Problem> {
+    let path = explicit.unwrap_or(std::path::Path::new(DEFAULT_FILE));
     let name = path.display().to_string();
     let unreadable =
         |error: &dyn std::fmt::Display| Problem::new("--config", format!("`{name}` can't be read: {error}"));

@@ -1,16 +1,19 @@
 //! From values to the typed model, with the checks between keys.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
 
+use outbox_core::{Filter, InvalidRoutes, Pattern, Routes};
 use outbox_pg::{PgConfig, SchemaName};
 
 use super::key_table::KEYS;
 use super::keys::{self, Field, Key, Place, Value};
-use super::layers::{Layers, env_name};
+use super::layers::Layers;
+use super::path::Path;
 use super::problem::{Origin, Problem};
-use super::quantity::format_duration;
 use super::resolve::Values;
-use super::{Broker, DEFAULT_FILE, Database, Log, LogFormat, Needs, RabbitMq, SecretUrl, Settings, brokers, show};
+use super::table::Table;
+use super::{DEFAULT_FILE, Database, Log, LogFormat, Needs, RouteSettings, Settings, refusal, show};
+use crate::cli::brokers::{self, State};
 use crate::{Ordering, RouteConfig};
 
 pub(super) struct Reader<'a> {
@@ -22,155 +25,220 @@ pub(super) struct Reader<'a> {
 impl Reader<'_> {
     /// Fills the model. Whatever has no usable value gets its default; its problem is in the list.
     pub(super) fn build(&self, needs: Needs, problems: &mut Vec<Problem>) -> Option<Settings> {
-        let route = self.route_config(problems);
-        let broker = self.broker(needs.route, problems);
-        if let Some(Broker::RabbitMq(table)) = &broker {
-            // The engine would end each call before the publisher can say which of its events were confirmed.
-            let patience = table.confirm_timeout.saturating_add(table.connect_timeout.saturating_mul(3));
-            if patience >= route.publish_timeout {
-                let (ours, theirs) = (format_duration(patience), format_duration(route.publish_timeout));
-                let problem = format!(
-                    "must, with three times connect_timeout, be shorter than publish_timeout ({theirs}), got {ours} in all"
-                );
-                problems.push(self.problem("route.rabbitmq.confirm_timeout", problem));
-            }
-        }
-        let database = self.database(needs.database, problems);
+        let routes = self.routes(needs.route, problems);
+        let all = self.all_routes(&routes, problems);
+        let database = self.database(needs.database, all.as_ref(), problems);
         Some(Settings {
             database: database?,
-            name: self.text("relay.name")?,
-            admin: match self.value("admin.listen")? {
+            name: self.text(&relay("name"))?,
+            admin: match self.value(&Path::new(None, "admin.listen"))? {
                 Value::Address(address) => address,
                 _ => None,
             },
             log: Log {
-                format: if self.text("log.format")? == "json" { LogFormat::Json } else { LogFormat::Text },
-                level: self.text("log.level")?.parse().ok()?,
+                format: match self.text(&Path::new(None, "log.format"))?.as_str() {
+                    "json" => LogFormat::Json,
+                    _ => LogFormat::Text,
+                },
+                level: self.text(&Path::new(None, "log.level"))?.parse().ok()?,
             },
-            route,
-            broker,
-            shown: show::all(self.values, &self.layers.brokers),
+            routes,
+            shown: show::all(self.values, self.layers),
         })
     }
 
-    fn database(&self, needed: bool, problems: &mut Vec<Problem>) -> Option<Database> {
-        let url = self.text("database.url");
-        if needed && url.is_none() && !self.is_set("database.url") {
-            problems.push(self.missing("database.url", "postgres://relay@localhost/app"));
+    fn database(&self, needed: bool, routes: Option<&Routes>, problems: &mut Vec<Problem>) -> Option<Database> {
+        let path = |name: &str| Path::new(None, format!("database.{name}"));
+        let url = self.text(&path("url"));
+        if needed && url.is_none() && !self.is_set(&path("url")) {
+            problems.push(self.missing(&path("url"), "postgres://relay@localhost/app"));
         }
-        let schema = SchemaName::new(self.text("database.schema")?);
+        let schema = SchemaName::new(self.text(&path("schema"))?);
         if let Err(error) = &schema {
-            problems.push(self.problem("database.schema", error.to_string()));
+            problems.push(self.problem(&path("schema"), error.to_string()));
         }
-        let connections = self.number("database.max_connections")?;
-        let connections = u32::try_from(connections).unwrap_or(u32::MAX);
+        let connections = match self.value(&path("max_connections")) {
+            Some(Value::Number(number)) => Some(u32::try_from(number).unwrap_or(u32::MAX)),
+            _ => None,
+        };
         // Checked also when there is no URL, and beside a wrong one.
-        let mut pg = PgConfig::new("postgres://localhost").with_max_connections(connections);
-        let mut checked = vec![pg.connect_options().err()];
-        pg = pg.with_max_connections(outbox_pg::DEFAULT_MAX_CONNECTIONS);
-        if let Some(url) = &url {
-            pg.url.clone_from(url);
-            checked.push(pg.connect_options().err());
-        }
-        for error in checked.into_iter().flatten() {
-            problems.push(self.problem(&format!("database.{}", error.field), error.problem));
+        let mut counted = PgConfig::new("postgres://localhost");
+        counted.max_connections = connections;
+        let counts = counted.connect_options().err();
+        let counts = counts.or_else(|| routes.and_then(|routes| counted.check_routes(routes).err()));
+        let mut pg = PgConfig::new(url.as_deref().unwrap_or("postgres://localhost"));
+        for error in counts.into_iter().chain(pg.connect_options().err()) {
+            problems.push(self.problem(&path(error.field), error.problem));
         }
         let schema = schema.ok()?;
-        pg = pg.with_max_connections(connections).with_schema(schema.clone());
-        if let Some(file) = self.text("database.ca_file") {
+        pg.max_connections = connections;
+        pg = pg.with_schema(schema.clone());
+        if let Some(file) = self.text(&path("ca_file")) {
             pg = pg.with_ca_file(file);
         }
         Some(Database { schema, pg: url.map(|_| pg) })
     }
 
-    /// The route's numbers: `[[route]]` over `[relay]` over the defaults, then checked together.
-    fn route_config(&self, problems: &mut Vec<Problem>) -> RouteConfig {
-        let name = self.text("route.name").unwrap_or_default();
+    fn routes(&self, needed: bool, problems: &mut Vec<Problem>) -> Vec<RouteSettings> {
+        if self.layers.routes.is_empty() {
+            // What stands in `[relay]` is checked all the same.
+            self.config(None, problems);
+            if needed {
+                problems.push(self.missing(&Path::new(None, "route"), "a `[[route]]` with a table `[route.stdout]`"));
+            }
+        }
+        let mut routes = Vec::new();
+        for place in self.layers.routes.iter().copied().take(outbox_core::MAX_ROUTES + 1) {
+            let config = self.config(Some(place), problems);
+            let Some(broker) = self.broker(place, problems) else { continue };
+            let route = RouteSettings { place, config, broker };
+            if let State::Here { check, .. } = route.broker.state() {
+                for (name, problem) in check(&route.broker, &route) {
+                    let path = Path::of_route(place, &format!("{}.{name}", route.broker.name()));
+                    problems.push(self.problem(&path, problem));
+                }
+            }
+            routes.push(route);
+        }
+        let mut to_stdout = routes.iter().filter(|route| route.broker.name() == "stdout");
+        if let Some(first) = to_stdout.next() {
+            for route in to_stdout {
+                let problem = format!("route[{}] leads there too, and their lines would mix", first.place);
+                problems.push(Problem::new(route.broker.path(), problem).remedy("keep one of them"));
+            }
+        }
+        routes
+    }
+
+    /// All routes together, if nothing is wrong with what they match.
+    fn all_routes(&self, routes: &[RouteSettings], problems: &mut Vec<Problem>) -> Option<Routes> {
+        // A filter that could not be read is no filter that matches everything, nor is a route without a broker none.
+        let unread = |path: &Path| path.key.starts_with("route.match.") && !self.values.contains_key(path);
+        if self.layers.routes.is_empty()
+            || routes.len() < self.layers.routes.len().min(outbox_core::MAX_ROUTES + 1)
+            || self.layers.values.keys().any(unread)
+        {
+            return None;
+        }
+        let filters = routes.iter().map(|route| (&route.config.name, route.config.filter.clone()));
+        let errors = match Routes::new(filters) {
+            Ok(routes) => return Some(routes),
+            Err(errors) => errors,
+        };
+        for error in errors {
+            let place = error.route().and_then(|at| routes.get(at)).map(|route| route.place);
+            let path = |key: &str| place.map_or_else(|| Path::new(None, "route"), |place| Path::of_route(place, key));
+            let (path, remedy) = match &error {
+                InvalidRoutes::Name { earlier, .. } => {
+                    let earlier = routes.get(*earlier).map_or(*earlier, |route| route.place);
+                    (path("name"), format!("give it another name than route[{earlier}]"))
+                }
+                InvalidRoutes::Unreachable { .. } => (
+                    self.set_match(place).unwrap_or_else(|| path("match")),
+                    "narrow what stands before it, or put it first".to_owned(),
+                ),
+                InvalidRoutes::Patterns { .. } => {
+                    (self.set_match(place).unwrap_or_else(|| path("match")), "use `*`".to_owned())
+                }
+                _ => (path("match"), "lead several kinds of events into one route".to_owned()),
+            };
+            problems.push(self.problem(&path, error.to_string()).remedy(remedy));
+        }
+        None
+    }
+
+    /// The first key of a route's match that is set.
+    fn set_match(&self, place: Option<usize>) -> Option<Path> {
+        let own = |path: &&Path| path.route == place && path.key.starts_with("route.match.");
+        self.values.keys().find(own).cloned()
+    }
+
+    /// A route's numbers, or those of `[relay]`: `[[route]]` over `[relay]` over the defaults, then checked together.
+    fn config(&self, place: Option<usize>, problems: &mut Vec<Problem>) -> RouteConfig {
+        let name = self.text(&Path::new(place, "route.name")).unwrap_or_default();
         let mut config = RouteConfig::new(name);
-        if self.routed("ordering").as_deref() == Some("none") {
+        config.filter = self.filter(place);
+        if self.routed(place, "ordering").as_deref() == Some("none") {
             config.ordering = Ordering::None;
         }
+        let mut wrong = Vec::new();
         for key in KEYS {
             let keys::Default::Of(field) = key.default else { continue };
-            let paths = key.paths();
+            let paths = places(key, place);
             let Some((path, (value, _))) = paths.iter().rev().find_map(|path| self.values.get_key_value(path)) else {
                 continue;
             };
             if let Err(problem) = set_field(&mut config, field, value) {
-                problems.push(self.problem(path, problem));
+                wrong.push(self.problem(path, problem));
             }
         }
         for error in config.validate().err().into_iter().flatten() {
             let is_own = |key: &&Key| key.name == error.field && key.place != Place::Table("database");
-            let paths = KEYS.iter().find(is_own).map(Key::paths).unwrap_or_default();
+            let paths = KEYS.iter().find(is_own).map(|key| places(key, place)).unwrap_or_default();
             let set = paths.iter().rev().find(|path| self.values.contains_key(*path)).or(paths.first());
-            let path = set.cloned().unwrap_or_else(|| format!("relay.{}", error.field));
-            let path = if error.field == "name" { "route.name".to_owned() } else { path };
-            problems.push(self.problem(&path, error.problem));
+            let path = set.cloned().unwrap_or_else(|| relay(error.field));
+            let path = if error.field == "name" { Path::new(place, "route.name") } else { path };
+            wrong.push(self.problem(&path, error.problem));
+        }
+        for problem in wrong {
+            // What stands in `[relay]` is said once, not for each route.
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
         }
         config
     }
 
-    fn broker(&self, needed: bool, problems: &mut Vec<Problem>) -> Option<Broker> {
-        let brokers: Vec<&str> = self.layers.brokers.keys().map(String::as_str).collect();
-        match brokers.as_slice() {
+    fn filter(&self, place: Option<usize>) -> Filter {
+        let patterns = |name: &str| -> Vec<Pattern> {
+            match self.values.get(&Path::new(place, format!("route.match.{name}"))) {
+                Some((Value::Patterns(patterns), _)) => patterns.clone(),
+                _ => Vec::new(),
+            }
+        };
+        let mut filter = Filter::default();
+        filter.aggregate_type = patterns("aggregate_type");
+        filter.event_type = patterns("event_type");
+        filter
+    }
+
+    fn broker(&self, place: usize, problems: &mut Vec<Problem>) -> Option<Table> {
+        let of_route = self.layers.brokers.keys().filter(|(route, _)| *route == place);
+        let named: Vec<&str> = of_route.map(|(_, name)| name.as_str()).collect();
+        let route = Path::new(Some(place), "route").to_string();
+        let name = match named.as_slice() {
             [] => {
-                if self.layers.has_route {
-                    let problem = Problem::new("route", "names no broker");
-                    problems.push(problem.remedy("add one of the tables `[route.stdout]` and `[route.rabbitmq]`"));
-                } else if needed {
-                    problems.push(self.missing("route", "a `[[route]]` with a table `[route.stdout]`"));
-                }
-                None
+                let tables: Vec<String> =
+                    brokers::compiled_in().iter().map(|name| format!("`[route.{name}]`")).collect();
+                let problem = Problem::new(route, "names no broker");
+                problems.push(problem.remedy(format!("add one of the tables {}", refusal::joined(&tables))));
+                return None;
             }
-            ["stdout"] => Some(Broker::Stdout),
-            ["rabbitmq"] => {
-                let mut need = |path: &str, example: &str| {
-                    if !self.is_set(path) {
-                        problems.push(self.missing(path, example));
-                    }
-                };
-                need("route.rabbitmq.url", "amqp://localhost");
-                need("route.rabbitmq.exchange", "orders");
-                self.rabbitmq().map(|table| Broker::RabbitMq(Box::new(table)))
-            }
-            [_] => None, // refused by name
+            [name] => *name,
             several => {
-                let problem = format!("leads to {} at once", brokers::list(several));
-                problems.push(Problem::new("route", problem).remedy("keep exactly one of these tables"));
-                None
+                let problem = format!("leads to {} at once", refusal::list(several));
+                problems.push(Problem::new(route, problem).remedy("keep exactly one of these tables"));
+                return None;
+            }
+        };
+        let broker = brokers::find(name)?; // an unknown one was refused by name
+        let (mut values, mut complete) = (BTreeMap::new(), true);
+        for key in broker.keys {
+            let path = Path::of_route(place, &format!("{name}.{}", key.name));
+            if let (keys::Default::Required(example), false) = (key.default, self.is_set(&path)) {
+                problems.push(self.missing(&path, example));
+            }
+            match self.value(&path) {
+                Some(value) => drop(values.insert(key.name, value)),
+                None => complete &= !matches!(key.default, keys::Default::Required(_)),
             }
         }
+        complete.then(|| Table::new(broker, Path::of_route(place, name), values))
     }
 
-    fn rabbitmq(&self) -> Option<RabbitMq> {
-        let path = |name: &str| format!("route.rabbitmq.{name}");
-        let file = |name: &str| self.text(&path(name)).map(PathBuf::from);
-        let duration = |name: &str| match self.value(&path(name))? {
-            Value::Duration(duration) => Some(duration),
-            _ => None,
-        };
-        Some(RabbitMq {
-            url: self.secret(&path("url"))?,
-            exchange: self.text(&path("exchange"))?,
-            topic: self.text(&path("topic"))?,
-            ca_file: file("ca_file"),
-            cert_file: file("cert_file"),
-            key_file: file("key_file"),
-            channels: self.number(&path("channels"))?,
-            confirm_timeout: duration("confirm_timeout")?,
-            connect_timeout: duration("connect_timeout")?,
-            heartbeat: duration("heartbeat")?,
-            max_message_bytes: match self.value(&path("max_message_bytes"))? {
-                Value::Size(bytes) => bytes,
-                _ => return None,
-            },
-        })
-    }
-
-    fn missing(&self, path: &str, example: &str) -> Problem {
-        let problem = Problem::new(path, "is missing");
-        let variable = if path == "route" { "OUTBOX__ROUTE__0__STDOUT={}".to_owned() } else { env_name(path) };
+    fn missing(&self, path: &Path, example: &str) -> Problem {
+        let problem = Problem::new(path.to_string(), "is missing");
+        let variable = if path.key == "route" { "OUTBOX__ROUTE__0__STDOUT={}".to_owned() } else { path.variable() };
         match self.has_file {
             true => problem.remedy(format!("for example {example}")),
             false => problem.remedy(format!(
@@ -180,47 +248,46 @@ impl Reader<'_> {
     }
 
     /// Whether the path or its `_file` form was set, even to something unusable.
-    fn is_set(&self, path: &str) -> bool {
-        let file = format!("{path}_file");
+    fn is_set(&self, path: &Path) -> bool {
+        let file = path.beside(format!("{}_file", path.key));
         self.layers.values.contains_key(path) || self.layers.values.contains_key(&file)
     }
 
-    fn problem(&self, path: &str, problem: impl Into<String>) -> Problem {
+    fn problem(&self, path: &Path, problem: impl Into<String>) -> Problem {
         let origin = self.values.get(path).map_or(&Origin::Default, |(_, origin)| origin);
-        Problem::new(path, problem).at(origin)
+        Problem::new(path.to_string(), problem).at(origin)
     }
 
-    fn value(&self, path: &str) -> Option<Value> {
+    fn value(&self, path: &Path) -> Option<Value> {
         if let Some((value, _)) = self.values.get(path) {
             return Some(value.clone());
         }
-        let (key, _) = keys::find(path)?;
+        let (key, _) = keys::find(&path.key)?;
         key.parse(&key.default_text()?).ok()
     }
 
-    fn text(&self, path: &str) -> Option<String> {
+    fn text(&self, path: &Path) -> Option<String> {
         match self.value(path)? {
             Value::Text(text) => Some(text),
             _ => None,
         }
     }
 
-    fn number(&self, path: &str) -> Option<u64> {
-        match self.value(path)? {
-            Value::Number(number) => Some(number),
-            _ => None,
-        }
+    /// A text of a `[[route]]`, or of `[relay]`.
+    fn routed(&self, place: Option<usize>, name: &str) -> Option<String> {
+        let set = |path: Path| self.values.contains_key(&path).then(|| self.text(&path)).flatten();
+        set(Path::new(place, format!("route.{name}"))).or_else(|| set(relay(name)))
     }
+}
 
-    fn secret(&self, path: &str) -> Option<SecretUrl> {
-        self.text(path).map(SecretUrl::new)
-    }
+fn relay(name: &str) -> Path {
+    Path::new(None, format!("relay.{name}"))
+}
 
-    /// A text of `[[route]]`, or of `[relay]`.
-    fn routed(&self, name: &str) -> Option<String> {
-        let set = |path: String| self.values.contains_key(&path).then(|| self.text(&path)).flatten();
-        set(format!("route.{name}")).or_else(|| set(format!("relay.{name}")))
-    }
+/// Where a key may stand for this route, the place that wins last.
+fn places(key: &Key, route: Option<usize>) -> Vec<Path> {
+    let path = |key: String| Path::new(route.filter(|_| key.starts_with("route.")), key);
+    key.paths().into_iter().map(path).collect()
 }
 
 fn set_field(config: &mut RouteConfig, field: Field, value: &Value) -> Result<(), String> {

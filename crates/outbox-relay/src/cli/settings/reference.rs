@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::key_table::KEYS;
+use super::key_table;
 use super::keys::{Default, Key, Kind, Place};
-use super::layers::env_name;
+use super::path::Path;
+use crate::cli::brokers::{self, State};
 
 const HEAD: &str = include_str!("reference_head.md");
 
@@ -17,22 +18,34 @@ const TABLES: &[(&str, &str)] = &[
     ("history", "Published events."),
     ("admin", "Probes."),
     ("log", "Logs, on stderr. Payloads and credentials are never logged."),
-    ("route", "Where events go: exactly one route, with exactly one of the tables below."),
-    ("route.stdout", "JSON lines on stdout. No keys: write `[route.stdout]`, or `OUTBOX__ROUTE__0__STDOUT={}`."),
-    ("route.rabbitmq", "RabbitMQ (feature `rabbitmq`)."),
+    (
+        "route",
+        "Where events go: up to 32 routes in their order, each with exactly one of the brokers' tables below. An event goes to the first route that matches it, and to no other.",
+    ),
+    (
+        "route.match",
+        "Which events the route takes of those that no earlier one does, for example `match = { aggregate_type = [\"order\"], event_type = [\"order.*\"] }`. Without it: all. What no route takes stays in the outbox; `/readyz` and the log tell of it.",
+    ),
 ];
+
+/// All tables with what they are about, those of the brokers last.
+fn tables() -> Vec<(String, &'static str)> {
+    let own = TABLES.iter().map(|(table, about)| ((*table).to_owned(), *about));
+    let known = brokers::ALL.iter().filter(|broker| !matches!(broker.state, State::Later));
+    own.chain(known.map(|broker| (format!("route.{}", broker.name), broker.about))).collect()
+}
 
 /// The page.
 fn page() -> String {
     let mut page = HEAD.to_owned();
-    for (table, about) in TABLES {
-        let title = if *table == "route" { "[[route]]".to_owned() } else { format!("[{table}]") };
+    for (table, about) in tables() {
+        let title = if table == "route" { "[[route]]".to_owned() } else { format!("[{table}]") };
         let _ = write!(page, "\n## `{title}`\n\n{about}\n"); // writing to a String can't fail
-        let own = |key: &&Key| match key.place {
-            Place::Table(place) => place == *table,
-            Place::RelayOrRoute => *table == "relay",
+        let own = |key: &Key| match key.place {
+            Place::Table(place) => place == table,
+            Place::RelayOrRoute => table == "relay",
         };
-        let mut keys = KEYS.iter().filter(own).peekable();
+        let mut keys = key_table::all().filter(|key| own(key)).peekable();
         if keys.peek().is_some() {
             page.push_str("\n| key | value | default | meaning |\n|---|---|---|---|\n");
         }
@@ -55,12 +68,13 @@ fn kind(key: &Key) -> String {
         Kind::Loopback => "address or `off`".to_owned(),
         Kind::Duration => "duration".to_owned(),
         Kind::Size => "size".to_owned(),
+        Kind::Patterns => "list of patterns".to_owned(),
     }
 }
 
 fn default(key: &Key) -> String {
     match key.default {
-        Default::Required => "required".to_owned(),
+        Default::Required(_) => "required".to_owned(),
         Default::Absent(meaning) => meaning.to_owned(),
         Default::Is(_) | Default::Of(_) => key.default_text().map(|text| format!("`{text}`")).unwrap_or_default(),
     }
@@ -79,9 +93,9 @@ fn the_page_in_docs_is_what_the_table_of_keys_says() {
 
 #[test]
 fn every_table_of_a_key_has_a_section() {
-    for path in KEYS.iter().flat_map(Key::paths) {
+    for path in key_table::all().flat_map(Key::paths) {
         let table = path.rsplit_once('.').unwrap().0;
-        assert!(TABLES.iter().any(|(known, _)| *known == table), "{path}");
-        assert!(env_name(&path).starts_with("OUTBOX__"));
+        assert!(tables().iter().any(|(known, _)| *known == table), "{path}");
+        assert!(Path::parse(&path).variable().starts_with("OUTBOX__"));
     }
 }

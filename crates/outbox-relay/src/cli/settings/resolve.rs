@@ -3,38 +3,42 @@
 use std::collections::BTreeMap;
 use std::io::Read as _;
 
-use super::brokers;
-use super::key_table::KEYS;
+use crate::cli::brokers;
+
+use super::key_table;
 use super::keys::{Key, Kind, Place, Value, find, later_key, later_value};
-use super::layers::{Layers, Raw, known_paths, unknown_variable};
+use super::layers::{Layers, Raw, known_keys, unknown_variable};
+use super::path::Path;
 use super::problem::{Origin, Problem, nearest};
+use super::refusal::refusal;
 
 /// The largest file that holds one secret.
 const MAX_SECRET_BYTES: u64 = 64 * 1024;
 
 /// The values of all keys that were set, by path.
-pub(crate) type Values = BTreeMap<String, (Value, Origin)>;
+pub(crate) type Values = BTreeMap<Path, (Value, Origin)>;
 
 /// Reads every value and lists everything that is wrong on the way.
 pub(crate) fn resolve(layers: &Layers, compiled_in: &[&str]) -> (Values, Vec<Problem>) {
     let mut problems = Vec::new();
     let mut refused = Vec::new();
-    for (name, origin) in &layers.brokers {
-        if let Some(problem) = brokers::refusal(name, compiled_in) {
+    for ((route, name), origin) in &layers.brokers {
+        if let Some(problem) = refusal(&Path::of_route(*route, name), name, compiled_in) {
             problems.push(problem.at(origin));
-            refused.push(format!("route.{name}."));
+            refused.push((*route, format!("route.{name}.")));
         }
     }
     let mut values = Values::new();
     for (path, found) in &layers.values {
-        if refused.iter().any(|broker| path.starts_with(broker)) {
+        let below = |(route, broker): &(usize, String)| path.route == Some(*route) && path.key.starts_with(broker);
+        if refused.iter().any(below) {
             continue; // said once for the whole table
         }
-        if let Some(why) = later_key(path) {
-            problems.push(Problem::new(path, why).at(&found.origin));
+        if let Some(why) = later_key(&path.key) {
+            problems.push(Problem::new(path.to_string(), why).at(&found.origin));
             continue;
         }
-        let Some((key, is_file)) = find(path) else {
+        let Some((key, is_file)) = find(&path.key) else {
             problems.push(unknown(path, &found.origin));
             continue;
         };
@@ -52,11 +56,11 @@ pub(crate) fn resolve(layers: &Layers, compiled_in: &[&str]) -> (Values, Vec<Pro
         });
         match value {
             Ok(value) => {
-                let own = path.strip_suffix("_file").filter(|_| is_file).unwrap_or(path);
-                values.insert(own.to_owned(), (value, found.origin.clone()));
+                let own = path.key.strip_suffix("_file").filter(|_| is_file).unwrap_or(&path.key);
+                values.insert(path.beside(own), (value, found.origin.clone()));
             }
             Err((problem, remedy)) => {
-                let problem = Problem::new(path, problem).at(&found.origin);
+                let problem = Problem::new(path.to_string(), problem).at(&found.origin);
                 problems.push(match remedy {
                     Some(remedy) => problem.remedy(remedy),
                     None => problem,
@@ -73,12 +77,20 @@ type Wrong = (String, Option<String>);
 fn text(key: &Key, is_file: bool, raw: &Raw) -> Result<String, Wrong> {
     let bare_number = matches!(key.kind, Kind::Number) && !is_file;
     let unit = matches!(key.kind, Kind::Duration | Kind::Size);
+    if matches!(key.kind, Kind::Patterns) {
+        return match raw {
+            Raw::Bare(text) => Ok(text.clone()),
+            Raw::List(texts) => serde_json::to_string(texts).map_err(|error| (error.to_string(), None)),
+            _ => Err(("must be a list of texts".to_owned(), Some("for example [\"order.*\", \"paid\"]".to_owned()))),
+        };
+    }
     match raw {
         Raw::Bare(text) => Ok(text.clone()),
         Raw::Quoted(text) if !bare_number => Ok(text.clone()),
         Raw::Integer(number) if bare_number || unit => Ok(number.clone()),
         Raw::Quoted(_) => Err(("must be a number, not text".to_owned(), Some("write it without quotes".to_owned()))),
         Raw::Integer(_) => Err(("must be text, not a number".to_owned(), Some("write it in quotes".to_owned()))),
+        Raw::List(_) => Err(("must be one value, not a list".to_owned(), None)),
         Raw::Table => Err(("must be a value, not a table".to_owned(), None)),
         Raw::Other(kind) if bare_number => Err((format!("must be a whole number, not a value of type {kind}"), None)),
         Raw::Other(kind) => Err((format!("must be text in quotes, not a value of type {kind}"), None)),
@@ -100,29 +112,32 @@ fn read_secret(path: &str) -> Result<String, Wrong> {
     if text.is_empty() { Err(wrong(format!("`{path}` is empty"))) } else { Ok(text.to_owned()) }
 }
 
-fn unknown(path: &str, origin: &Origin) -> Problem {
+fn unknown(path: &Path, origin: &Origin) -> Problem {
     if let Origin::Env(name) = origin {
         return unknown_variable(name);
     }
-    let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
-    let is_broker = table == "route" && (brokers::KNOWN.contains(&name) || brokers::LATER.contains(&name));
-    if is_broker {
-        return Problem::new(path, "is a table, not a value").at(origin).remedy(format!("write `[route.{name}]`"));
+    let (table, name) = path.key.rsplit_once('.').unwrap_or(("", &path.key));
+    let problem = |text: &str| Problem::new(path.to_string(), text).at(origin);
+    if path.key == "route.match" {
+        return problem("is a table").remedy("write `match = { event_type = [\"order.*\"] }`");
     }
-    let problem = Problem::new(path, "unknown key").at(origin);
-    if let Some(key) = KEYS.iter().find(|key| key.name == name) {
-        let own = key.paths().swap_remove(0);
+    if table == "route" && brokers::find(name).is_some() {
+        return problem("is a table, not a value").remedy(format!("write `[route.{name}]`"));
+    }
+    let problem = problem("unknown key");
+    if let Some(key) = key_table::all().find(|key| key.name == name) {
+        let own = path.beside(key.paths().swap_remove(0));
         let where_else = match key.place {
             Place::Table("relay") if table == "route" => format!("it can't be set per route; set `{own}`"),
             _ => format!("did you mean `{own}`?"),
         };
         return problem.remedy(where_else);
     }
-    let paths = known_paths();
-    let in_table = |path: &&String| path.rsplit_once('.').is_some_and(|(known, _)| known == table);
-    let near = nearest(name, paths.iter().filter(in_table).filter_map(|path| path.rsplit('.').next()));
+    let keys = known_keys();
+    let in_table = |key: &&String| key.rsplit_once('.').is_some_and(|(known, _)| known == table);
+    let near = nearest(name, keys.iter().filter(in_table).filter_map(|key| key.rsplit('.').next()));
     match near {
-        Some(near) => problem.remedy(format!("did you mean `{table}.{near}`?")),
-        None => problem.nearest(path, paths.iter().map(String::as_str)),
+        Some(near) => problem.remedy(format!("did you mean `{}`?", path.beside(format!("{table}.{near}")))),
+        None => problem.nearest(&path.key, keys.iter().map(String::as_str)),
     }
 }

@@ -82,7 +82,7 @@ fn routes_and_brokers() {
         assert_eq!(problems(&format!("[database]\nurl = 'postgres://x'\n{text}"), &[], &[]), expected);
     };
     check("", &["route: is missing; for example a `[[route]]` with a table `[route.stdout]`"]);
-    check("[[route]]", &["route: names no broker; add one of the tables `[route.stdout]` and `[route.rabbitmq]`"]);
+    check("[[route]]", &["route[0]: names no broker; add one of the tables `[route.stdout]` and `[route.rabbitmq]`"]);
     check(
         "[route.stdout]",
         &[
@@ -93,40 +93,36 @@ fn routes_and_brokers() {
     check(
         "[[route]]\nstdout = true",
         &[
-            "route.stdout (outbox.toml:4): is a table, not a value; write `[route.stdout]`",
-            "route: names no broker; add one of the tables `[route.stdout]` and `[route.rabbitmq]`",
+            "route[0].stdout (outbox.toml:4): is a table, not a value; write `[route.stdout]`",
+            "route[0]: names no broker; add one of the tables `[route.stdout]` and `[route.rabbitmq]`",
         ],
     );
     check(
         "[[route]]\n[route.rabitmq]\nurl = 'x'",
-        &["route.rabitmq (outbox.toml:4): unknown broker `rabitmq`; did you mean `rabbitmq`?"],
+        &["route[0].rabitmq (outbox.toml:4): unknown broker `rabitmq`; did you mean `rabbitmq`?"],
     );
     check(
         "[[route]]\n[route.sqs]\nqueue_url = 'x'",
-        &["route.sqs (outbox.toml:4): broker `sqs` comes in a later version; this one has `stdout` and `rabbitmq`"],
+        &["route[0].sqs (outbox.toml:4): broker `sqs` comes in a later version; this one has `stdout` and `rabbitmq`"],
     );
     check(
         "[[route]]\n[route.stdout]\n[route.rabbitmq]\nurl = 'amqp://x'\nexchange = ''",
-        &["route: leads to `rabbitmq` and `stdout` at once; keep exactly one of these tables"],
-    );
-    check(
-        "[[route]]\n[route.stdout]\n[[route]]\n[route.stdout]",
-        &["route (outbox.toml:5): several routes come in a later version; this one has exactly one `[[route]]`"],
+        &["route[0]: leads to `rabbitmq` and `stdout` at once; keep exactly one of these tables"],
     );
     check(
         "[[route]]\nlease = '5s'\n[route.stdout]",
-        &["route.lease (outbox.toml:4): unknown key; it can't be set per route; set `relay.lease`"],
+        &["route[0].lease (outbox.toml:4): unknown key; it can't be set per route; set `relay.lease`"],
     );
     check(
         "[[route]]\nname = ' '\n[route.stdout]",
-        &["route.name (outbox.toml:4): must be 1 to 63 bytes without control characters, got 1 bytes"],
+        &["route[0].name (outbox.toml:4): must be 1 to 63 bytes without control characters, got 1 bytes"],
     );
     check(
         "[[route]]\n[route.rabbitmq]\nexchnge = 'x'",
         &[
-            "route.rabbitmq.exchnge (outbox.toml:5): unknown key; did you mean `route.rabbitmq.exchange`?",
-            "route.rabbitmq.url: is missing; for example amqp://localhost",
-            "route.rabbitmq.exchange: is missing; for example orders",
+            "route[0].rabbitmq.exchnge (outbox.toml:5): unknown key; did you mean `route[0].rabbitmq.exchange`?",
+            "route[0].rabbitmq.url: is missing; for example amqp://localhost",
+            "route[0].rabbitmq.exchange: is missing; for example orders",
         ],
     );
 }
@@ -155,6 +151,9 @@ fn contradictions_between_keys_are_found() {
     assert!(found[1].starts_with("database.max_connections (OUTBOX__DATABASE__MAX_CONNECTIONS): must be 3 to 100"));
 }
 
+#[path = "tests_routes.rs"]
+mod routes;
+
 #[test]
 fn a_broker_that_is_not_compiled_in_names_its_feature() {
     let env = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
@@ -166,7 +165,7 @@ fn a_broker_that_is_not_compiled_in_names_its_feature() {
     let inputs = Inputs { env, ..Inputs::default() };
     let problems = load_with(&inputs, RUN, &["stdout"]).unwrap_err();
     let [problem] = problems.as_slice() else { panic!("{problems:?}") };
-    assert_eq!(problem.key, "route.rabbitmq");
+    assert_eq!(problem.key, "route[0].rabbitmq");
     assert_eq!(problem.problem, "broker `rabbitmq` is not compiled in");
     assert_eq!(problem.remedy.as_deref(), Some("enable feature `rabbitmq`"));
     load_with(&inputs, RUN, ALL).unwrap();
@@ -190,9 +189,8 @@ fn what_comes_later_is_refused_with_a_sentence() {
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with(&format!("{key} (outbox.toml:")) && found[0].contains(sentence), "{found:?}");
     };
-    in_route("match = { aggregate_type = ['order'] }", "route.match", "comes in a later version");
-    in_route("format = 'cloudevents'", "route.format", "come in a later version; use \"plain\"");
-    in_route("on_dead = 'block'", "route.on_dead", "comes in a later version; use \"continue\"");
+    in_route("format = 'cloudevents'", "route[0].format", "come in a later version; use \"plain\"");
+    in_route("on_dead = 'block'", "route[0].on_dead", "comes in a later version; use \"continue\"");
 }
 
 #[test]
@@ -212,11 +210,6 @@ fn the_environment_is_checked_as_strictly() {
         "OUTBOX__relay__window: unknown variable; did you mean `OUTBOX__RELAY__WINDOW`?",
     );
     check("OUTBOX__ROUTE__NAME", "x", "OUTBOX__ROUTE__NAME: unknown variable; did you mean `OUTBOX__ROUTE__0__NAME`?");
-    check(
-        "OUTBOX__ROUTE__1__NAME",
-        "x",
-        "OUTBOX__ROUTE__1__NAME: several routes come in a later version; this one has exactly one `[[route]]`",
-    );
     check("OUTBOX__RELAY__WINDOW", "", "OUTBOX__RELAY__WINDOW: is set but empty; give it a value or unset it");
     check("OUTBOX__RELAY__WINDOW", " ", "OUTBOX__RELAY__WINDOW: is set but empty; give it a value or unset it");
     check("OUTBOX__RELAY__WINDOW", "no", "relay.window (OUTBOX__RELAY__WINDOW): `no` is not a whole number from 0 on");
@@ -242,8 +235,8 @@ fn flags_win_over_env_over_file_over_default() {
     let window = |text: &str, env: &[(&str, &str)], flags: &[&str]| {
         let settings = load_text(&format!("{VALID}{text}"), env, flags).unwrap();
         let shown = settings.shown.iter().find(|shown| shown.key == "relay.window").unwrap();
-        assert_eq!(shown.value, settings.route.window.to_string());
-        (settings.route.window, shown.origin.to_string().rsplit('/').next().unwrap().to_owned())
+        assert_eq!(shown.value, settings.routes[0].config.window.to_string());
+        (settings.routes[0].config.window, shown.origin.to_string().rsplit('/').next().unwrap().to_owned())
     };
     let (file, env, flag) = ("[relay]\nwindow = 5", [("OUTBOX__RELAY__WINDOW", "6")], ["relay.window=7"]);
     assert_eq!(window("", &[], &[]), (2000, "default".into()));
@@ -254,15 +247,15 @@ fn flags_win_over_env_over_file_over_default() {
 
     let text = VALID.replace("[[route]]", "[[route]]\nwindow = 9\nordering = 'none'");
     let settings = load_text(&text, &env, &flag).unwrap();
-    assert_eq!((settings.route.window, settings.route.ordering), (9, crate::Ordering::None));
+    assert_eq!((settings.routes[0].config.window, settings.routes[0].config.ordering), (9, crate::Ordering::None));
 }
 
 #[test]
 fn the_environment_alone_suffices() {
     let env = [("OUTBOX__DATABASE__URL", "postgres://x"), ("OUTBOX__ROUTE__0__STDOUT", "{}")];
     let settings = load_text("", &env, &["route.name=orders"]).unwrap();
-    assert!(matches!(settings.broker, Some(Broker::Stdout)));
-    assert_eq!(settings.route.name, "orders");
+    assert_eq!(settings.routes[0].broker.name(), "stdout");
+    assert_eq!(settings.routes[0].config.name, "orders");
     assert_eq!(settings.admin, Some(([127, 0, 0, 1], 9464).into()));
     assert!(load_text("", &env, &["admin.listen=off"]).unwrap().admin.is_none());
     let found = load_with(&Inputs::default(), RUN, ALL).unwrap_err();
@@ -311,24 +304,27 @@ fn secrets_come_from_files_and_never_show() {
 
 #[test]
 fn every_default_reads_back() {
-    for key in super::key_table::KEYS {
+    for key in super::key_table::all() {
         if let Some(text) = key.default_text() {
             key.parse(&text).unwrap_or_else(|error| panic!("{}: {error}", key.name));
         }
     }
     // What the table says without being read from the engine's own defaults.
     let settings = load_text(VALID, &[], &[]).unwrap();
-    assert_eq!(settings.route, RouteConfig::new("default"));
+    assert_eq!(settings.routes[0].config, RouteConfig::new("default"));
 }
 
 #[cfg(feature = "rabbitmq")]
 #[test]
 fn the_defaults_of_rabbitmq_are_those_of_its_publisher() {
     let text = VALID.replace("[route.stdout]", "[route.rabbitmq]\nurl = 'amqp://x'\nexchange = 'x'");
-    let Some(Broker::RabbitMq(table)) = load_text(&text, &[], &[]).unwrap().broker else { panic!() };
+    let settings = load_text(&text, &[], &[]).unwrap();
+    let table = &settings.routes[0].broker;
     let own = outbox_rabbitmq::RabbitMqConfig::default();
-    assert_eq!(table.topic, own.topic);
-    assert_eq!(table.channels, u64::from(own.channels));
-    assert_eq!((table.confirm_timeout, table.connect_timeout), (own.confirm_timeout, own.connect_timeout));
-    assert_eq!((table.heartbeat, table.max_message_bytes), (own.heartbeat, own.max_message_bytes));
+    assert_eq!(table.text("topic"), own.topic);
+    assert_eq!(table.number("channels"), u64::from(own.channels));
+    let durations = ["confirm_timeout", "connect_timeout", "heartbeat"].map(|name| table.duration(name));
+    assert_eq!(durations, [own.confirm_timeout, own.connect_timeout, own.heartbeat]);
+    assert_eq!(table.size("max_message_bytes"), own.max_message_bytes);
+    assert_eq!((table.file("ca_file"), table.file("cert_file"), table.file("key_file")), (None, None, None));
 }

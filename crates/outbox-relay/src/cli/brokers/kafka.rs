@@ -1,0 +1,5 @@
+//! Kafka: not there yet.
+
+use super::Broker;
+
+pub(super) const BROKER: Broker = Broker::later("kafka");

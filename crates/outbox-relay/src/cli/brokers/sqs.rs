@@ -1,0 +1,5 @@
+//! Amazon SQS: not there yet.
+
+use super::Broker;
+
+pub(super) const BROKER: Broker = Broker::later("sqs");
