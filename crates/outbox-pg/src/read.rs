@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::SchemaName;
 use crate::identity::Identity;
+use crate::matching::Matching;
 use crate::memory::{End, Memory, Start};
 use crate::notes::{Holder, Snapshot};
 use crate::pace::Pace;
