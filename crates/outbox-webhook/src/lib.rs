@@ -19,4 +19,4 @@ pub use config::{
     PrivateAddresses, Signing, WebhookConfig,
 };
 pub use error::ConfigError;
-pub use publisher::WebhookPublisher;
+pub use publisher::{TURN_PATIENCE, WebhookPublisher};

@@ -27,7 +27,7 @@ use crate::tls::TlsSource;
 
 /// How long an event of a batch waits for its turn. With both time-outs it is what a publish takes at most, so it is
 /// small enough for the relay's 30 s and large enough for a window of events at a receiver of usual speed.
-const TURN_PATIENCE: Duration = Duration::from_secs(8);
+pub const TURN_PATIENCE: Duration = Duration::from_secs(8);
 /// Servers close idle connections after five seconds and more (Node.js: `keepAliveTimeout`). A request that meets such
 /// a close is unconfirmed, so the connection is given up before.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);

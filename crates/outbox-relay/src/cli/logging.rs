@@ -11,17 +11,27 @@ use super::settings::{Log, LogFormat};
 
 /// The crates whose lines obey `log.level`. Those of drivers are shown from `warn` on only: their finer lines may
 /// hold addresses and statements.
-const OURS: &[&str] = &["outbox_core", "outbox_pg", "outbox_rabbitmq", "outbox_relay"];
+const OURS: &[&str] = &[
+    "outbox_core",
+    "outbox_kafka",
+    "outbox_nats",
+    "outbox_pg",
+    "outbox_rabbitmq",
+    "outbox_relay",
+    "outbox_sqs",
+    "outbox_webhook",
+];
 
-/// The AMQP client logs each error that it also returns, an ordinary close among them. What it returns reaches the log
-/// with its meaning, from us.
-const SILENT: &str = "lapin";
+/// Clients that log each error that they also return, an ordinary close among them, or one line for each refused event.
+/// What they return reaches the log with its meaning, from us.
+const SILENT: &[&str] = &["lapin", "async_nats"];
 
 /// Starts logging; a second call in one process changes nothing.
 pub(crate) fn start(log: Log) {
     let drivers = LevelFilter::from_level(log.level.min(Level::WARN));
     let ours = OURS.iter().map(|target| (*target, LevelFilter::from_level(log.level)));
-    let filter = Targets::new().with_default(drivers).with_targets(ours).with_target(SILENT, LevelFilter::OFF);
+    let filter = Targets::new().with_default(drivers).with_targets(ours);
+    let filter = filter.with_targets(SILENT.iter().map(|target| (*target, LevelFilter::OFF)));
     let registry = tracing_subscriber::registry().with(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(stderr);
     let started = match log.format {

@@ -115,17 +115,9 @@ mod publisher {
         vec![("confirm_timeout", format!("{must} ({theirs}), got {ours} in all"))]
     }
 
-    pub(super) fn connect(table: &Table, _route: &RouteSettings) -> Result<Arc<dyn Publisher>, Failure> {
-        let mut config = RabbitMqConfig::new(table.secret("url").reveal(), table.text("exchange"))
-            .with_topic(table.text("topic"))
-            .with_channels(u16::try_from(table.number("channels")).unwrap_or(u16::MAX)) // above its largest: refused
-            .with_confirm_timeout(table.duration("confirm_timeout"))
-            .with_connect_timeout(table.duration("connect_timeout"))
-            .with_heartbeat(table.duration("heartbeat"))
-            .with_max_message_bytes(table.size("max_message_bytes"));
-        config.ca_file = table.file("ca_file");
-        config.cert_file = table.file("cert_file");
-        config.key_file = table.file("key_file");
+    pub(super) fn connect(table: &Table, route: &RouteSettings) -> Result<Arc<dyn Publisher>, Failure> {
+        let mut config: RabbitMqConfig = table.config()?;
+        config.format = route.format.clone();
         let problem = |error: ConfigError| Problem::new(format!("{}.{}", table.path(), error.field), error.problem);
         let publisher = RabbitMqPublisher::connect(config);
         let publisher = publisher.map_err(|errors| Failure::Config(errors.into_iter().map(problem).collect()))?;

@@ -205,8 +205,15 @@ pub(crate) const KEYS: &[Key] = &[
     key(
         ROUTE,
         "format",
-        Kind::Choice(&["plain"]),
+        Kind::Choice(&outbox_core::wire::FORMATS),
         Default::Is("plain"),
-        "Body = payload bytes, everything else in headers.",
+        "What consumers see: `plain` (body = payload bytes, everything else in headers), CloudEvents 1.0 in binary or structured mode, or what Debezium's outbox event router emits. See [wire formats](wire.md).",
+    ),
+    key(
+        ROUTE,
+        "cloudevents_source",
+        Kind::Text,
+        Default::Is(outbox_core::wire::DEFAULT_SOURCE),
+        "Attribute `source` of CloudEvents: a URI or a reference such as `/orders`, up to 255 bytes.",
     ),
 ];

@@ -25,8 +25,12 @@ pub(crate) enum Kind {
     Text,
     /// A URL that may hold a password. Can also be given as `<key>_file`, the path of a file that holds it.
     SecretUrl,
+    /// A password or the like. Can also be given as `<key>_file`, and is never shown.
+    Secret,
     /// The path of a file.
     Path,
+    /// `true` or `false`.
+    Switch,
     /// A whole number.
     Number,
     /// One of these words.
@@ -87,6 +91,7 @@ pub(crate) const fn key(place: Place, name: &'static str, kind: Kind, default: D
 pub(crate) enum Value {
     Text(String),
     Number(u64),
+    Switch(bool),
     Duration(Duration),
     Size(usize),
     /// `None` is `off`.
@@ -104,13 +109,16 @@ impl Key {
     }
 
     pub(crate) const fn is_secret(&self) -> bool {
-        matches!(self.kind, Kind::SecretUrl)
+        matches!(self.kind, Kind::SecretUrl | Kind::Secret)
     }
 
     /// Reads a value; `Err` says what is wrong without repeating a secret.
     pub(crate) fn parse(&self, text: &str) -> Result<Value, String> {
         match self.kind {
-            Kind::Text | Kind::Path => Ok(Value::Text(text.to_owned())),
+            Kind::Text | Kind::Secret | Kind::Path => Ok(Value::Text(text.to_owned())),
+            Kind::Switch => {
+                text.parse().map(Value::Switch).map_err(|_| format!("`{text}` is neither `true` nor `false`"))
+            }
             Kind::SecretUrl if text.contains("://") => Ok(Value::Text(text.to_owned())),
             Kind::SecretUrl => Err("is not a URL".to_owned()),
             Kind::Number => {
@@ -189,8 +197,6 @@ const LATER_VALUES: &[(&str, &str, &str)] = &[
     ("relay.wakeup", "doorbell", "the doorbell comes in a later version; use \"poll\""),
     ("relay.on_dead", "block", "blocking an aggregate after a dead letter comes in a later version; use \"continue\""),
     ("history.keep", "*", "keeping published events comes in a later version; use \"off\""),
-    ("route.format", "cloudevents", "CloudEvents come in a later version; use \"plain\""),
-    ("route.format", "debezium", "the Debezium format comes in a later version; use \"plain\""),
 ];
 
 /// Why a path is refused that a later version will know.

@@ -28,6 +28,8 @@ pub(crate) enum Raw {
     Integer(String),
     /// Text without a type: a variable or `--set`.
     Bare(String),
+    /// `true` or `false`, in the file.
+    Switch(bool),
     /// A table below a route, perhaps empty: in the file, or `{}` as a variable or `--set`.
     Table,
     /// A list of texts in quotes, in the file.
@@ -209,6 +211,7 @@ impl Layers {
                 DeValue::String(text) => Raw::Quoted(text.clone().into_owned()),
                 DeValue::Integer(number) if number.radix() == 10 => Raw::Integer(number.as_str().to_owned()),
                 DeValue::Array(values) => texts(values),
+                DeValue::Boolean(switch) => Raw::Switch(*switch),
                 other => Raw::Other(other.type_str()),
             };
             layer.push((path, Found { raw, origin: origin(name.span().start) }));

@@ -20,12 +20,12 @@ use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use outbox_core::wire::Format;
 use outbox_pg::{PgConfig, SchemaName};
 
 pub(crate) use self::keys::{Key, Value};
 pub(crate) use self::problem::Problem;
 pub(crate) use self::quantity::format_duration;
-pub(crate) use self::secret::SecretUrl;
 pub(crate) use self::show::Shown;
 pub(crate) use self::table::Table;
 
@@ -100,6 +100,8 @@ pub(crate) struct RouteSettings {
     pub(crate) place: usize,
     /// Its name, filter and numbers.
     pub(crate) config: RouteConfig,
+    /// What consumers see.
+    pub(crate) format: Format,
     /// Where it leads.
     pub(crate) broker: Table,
 }
@@ -134,7 +136,7 @@ fn load_with(inputs: &Inputs, needs: Needs, compiled_in: &[&str]) -> Result<Sett
     if layers.is_torn {
         return Err(problems);
     }
-    let reader = Reader { values: &values, layers: &layers, has_file };
+    let reader = Reader { values: &values, layers: &layers, has_file, compiled_in };
     let settings = reader.build(needs, &mut problems);
     match settings {
         Some(settings) if problems.is_empty() => Ok(settings),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use outbox_core::wire::{DEBEZIUM_TOPIC, Format};
 use outbox_core::{Filter, InvalidRoutes, Pattern, Routes};
 use outbox_pg::{PgConfig, SchemaName};
 
@@ -20,6 +21,8 @@ pub(super) struct Reader<'a> {
     pub(super) values: &'a Values,
     pub(super) layers: &'a Layers,
     pub(super) has_file: bool,
+    /// The brokers that a route can lead to.
+    pub(super) compiled_in: &'a [&'a str],
 }
 
 impl Reader<'_> {
@@ -90,8 +93,13 @@ impl Reader<'_> {
         let mut routes = Vec::new();
         for place in self.layers.routes.iter().copied().take(outbox_core::MAX_ROUTES + 1) {
             let config = self.config(Some(place), problems);
-            let Some(broker) = self.broker(place, problems) else { continue };
-            let route = RouteSettings { place, config, broker };
+            let format = self.format(place, problems);
+            let Some(broker) = self.broker(place, &format, problems) else { continue };
+            let route = RouteSettings { place, config, format, broker };
+            if route.broker.name() == "stdout" && route.format != Format::Plain {
+                let problem = self.problem(&Path::of_route(place, "format"), "stdout knows no other than `plain`");
+                problems.push(problem.remedy("leave it out"));
+            }
             if let State::Here { check, .. } = route.broker.state() {
                 for (name, problem) in check(&route.broker, &route) {
                     let path = Path::of_route(place, &format!("{}.{name}", route.broker.name()));
@@ -202,14 +210,28 @@ impl Reader<'_> {
         filter
     }
 
-    fn broker(&self, place: usize, problems: &mut Vec<Problem>) -> Option<Table> {
+    fn format(&self, place: usize, problems: &mut Vec<Problem>) -> Format {
+        let path = |name: &str| Path::of_route(place, name);
+        // What is not among the choices was refused by name.
+        let format: Format = self.text(&path("format")).and_then(|text| text.parse().ok()).unwrap_or_default();
+        let source = self.text(&path("cloudevents_source")).unwrap_or_default();
+        if self.is_set(&path("cloudevents_source")) && !matches!(format, Format::CloudEvents(_)) {
+            let problem = self.problem(&path("cloudevents_source"), "is of no use without CloudEvents");
+            problems.push(problem.remedy("set `format = \"cloudevents\"`, or leave it out"));
+        }
+        format.clone().with_source(&source).unwrap_or_else(|error| {
+            problems.push(self.problem(&path("cloudevents_source"), error.to_string()));
+            format
+        })
+    }
+
+    fn broker(&self, place: usize, format: &Format, problems: &mut Vec<Problem>) -> Option<Table> {
         let of_route = self.layers.brokers.keys().filter(|(route, _)| *route == place);
         let named: Vec<&str> = of_route.map(|(_, name)| name.as_str()).collect();
         let route = Path::new(Some(place), "route").to_string();
         let name = match named.as_slice() {
             [] => {
-                let tables: Vec<String> =
-                    brokers::compiled_in().iter().map(|name| format!("`[route.{name}]`")).collect();
+                let tables: Vec<String> = self.compiled_in.iter().map(|name| format!("`[route.{name}]`")).collect();
                 let problem = Problem::new(route, "names no broker");
                 problems.push(problem.remedy(format!("add one of the tables {}", refusal::joined(&tables))));
                 return None;
@@ -228,7 +250,14 @@ impl Reader<'_> {
             if let (keys::Default::Required(example), false) = (key.default, self.is_set(&path)) {
                 problems.push(self.missing(&path, example));
             }
-            match self.value(&path) {
+            let value = match key.name {
+                // Where Debezium's router sends events; its consumers listen there.
+                "topic" if *format == Format::Debezium && !self.is_set(&path) => {
+                    Some(Value::Text(DEBEZIUM_TOPIC.to_owned()))
+                }
+                _ => self.value(&path),
+            };
+            match value {
                 Some(value) => drop(values.insert(key.name, value)),
                 None => complete &= !matches!(key.default, keys::Default::Required(_)),
             }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::key_table;
 use super::keys::{Default, Key, Kind, Place};
 use super::path::Path;
-use crate::cli::brokers::{self, State};
+use crate::cli::brokers;
 
 const HEAD: &str = include_str!("reference_head.md");
 
@@ -31,8 +31,7 @@ const TABLES: &[(&str, &str)] = &[
 /// All tables with what they are about, those of the brokers last.
 fn tables() -> Vec<(String, &'static str)> {
     let own = TABLES.iter().map(|(table, about)| ((*table).to_owned(), *about));
-    let known = brokers::ALL.iter().filter(|broker| !matches!(broker.state, State::Later));
-    own.chain(known.map(|broker| (format!("route.{}", broker.name), broker.about))).collect()
+    own.chain(brokers::ALL.iter().map(|broker| (format!("route.{}", broker.name), broker.about))).collect()
 }
 
 /// The page.
@@ -62,6 +61,8 @@ fn kind(key: &Key) -> String {
     match key.kind {
         Kind::Text => "text".to_owned(),
         Kind::SecretUrl => "URL, hidden".to_owned(),
+        Kind::Secret => "text, hidden".to_owned(),
+        Kind::Switch => "`true` or `false`".to_owned(),
         Kind::Path => "path".to_owned(),
         Kind::Number => "number".to_owned(),
         Kind::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),

@@ -2,17 +2,13 @@
 
 use super::path::Path;
 use super::problem::{Problem, nearest};
-use crate::cli::brokers::{self, State};
+use crate::cli::brokers;
 
 /// Why the table `[route.<name>]` at a path can't be used by a binary with these brokers; `None` when it can.
 pub(crate) fn refusal(path: &Path, name: &str, compiled_in: &[&str]) -> Option<Problem> {
     let key = path.to_string();
     let have = list(compiled_in);
-    match brokers::find(name).map(|broker| broker.state) {
-        Some(State::Later) => {
-            let later = Problem::new(key, format!("broker `{name}` comes in a later version"));
-            Some(later.remedy(format!("this one has {have}")))
-        }
+    match brokers::find(name) {
         Some(_) => {
             let absent = Problem::new(key, format!("broker `{name}` is not compiled in"));
             (!compiled_in.contains(&name)).then(|| absent.remedy(format!("enable feature `{name}`")))
@@ -58,10 +54,5 @@ mod tests {
         check("rabitmq", &["stdout"], Some("route[0].rabitmq: unknown broker `rabitmq`; did you mean `rabbitmq`?"));
         check("kafak", &["stdout"], Some("route[0].kafak: unknown broker `kafak`; did you mean `kafka`?"));
         check("zeromq", &["stdout"], Some("route[0].zeromq: unknown broker `zeromq`; this binary has `stdout`"));
-        check(
-            "nats",
-            &["stdout", "rabbitmq"],
-            Some("route[0].nats: broker `nats` comes in a later version; this one has `stdout` and `rabbitmq`"),
-        );
     }
 }

@@ -86,6 +86,11 @@ fn text(key: &Key, is_file: bool, raw: &Raw) -> Result<String, Wrong> {
     }
     match raw {
         Raw::Bare(text) => Ok(text.clone()),
+        Raw::Switch(switch) if matches!(key.kind, Kind::Switch) && !is_file => Ok(switch.to_string()),
+        Raw::Switch(_) => Err(("must be text in quotes, not a value of type boolean".to_owned(), None)),
+        Raw::Quoted(_) if matches!(key.kind, Kind::Switch) => {
+            Err(("must be `true` or `false`, not text".to_owned(), Some("write it without quotes".to_owned())))
+        }
         Raw::Quoted(text) if !bare_number => Ok(text.clone()),
         Raw::Integer(number) if bare_number || unit => Ok(number.clone()),
         Raw::Quoted(_) => Err(("must be a number, not text".to_owned(), Some("write it without quotes".to_owned()))),

@@ -10,12 +10,6 @@ impl SecretUrl {
     pub(crate) fn new(url: impl Into<String>) -> Self {
         Self(url.into())
     }
-
-    /// The URL itself, for the client library alone.
-    #[cfg_attr(not(feature = "rabbitmq"), expect(dead_code, reason = "PgConfig hides its URL itself"))]
-    pub(crate) fn reveal(&self) -> &str {
-        &self.0
-    }
 }
 
 /// Scheme, user, host, port and path. The password becomes `***`, and so does every query: drivers take passwords

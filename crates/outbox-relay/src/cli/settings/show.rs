@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::key_table::{self, KEYS};
-use super::keys::{Key, Place, Value};
+use super::keys::{Key, Kind, Place, Value};
 use super::layers::Layers;
 use super::path::Path;
 use super::problem::Origin;
@@ -69,9 +69,11 @@ fn line(key: &Key, path: Path, values: &Values, with_default: bool) -> Option<Sh
 
 fn text(key: &Key, value: &Value) -> String {
     match value {
+        Value::Text(_) if matches!(key.kind, Kind::Secret) => "***".to_owned(),
         Value::Text(text) if key.is_secret() => SecretUrl::new(text.clone()).to_string(),
         Value::Text(text) => text.clone(),
         Value::Number(number) => number.to_string(),
+        Value::Switch(switch) => switch.to_string(),
         Value::Duration(duration) => format_duration(*duration),
         Value::Size(bytes) => format_size(*bytes),
         Value::Address(Some(address)) => address.to_string(),

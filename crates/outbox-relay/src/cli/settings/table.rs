@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+
 use super::path::Path;
-use super::{SecretUrl, Value};
+use super::quantity::{format_duration, format_size};
+use super::{Problem, Value};
 use crate::cli::brokers::{Broker, State};
+use crate::cli::failure::{Failure, with_causes};
 
 /// One of the tables `[route.<broker>]`: each key with its value or default; required ones are there.
 pub(crate) struct Table {
@@ -35,67 +38,43 @@ impl Table {
         self.broker.state
     }
 
-    /// `None` for an optional key that was not set.
-    fn value(&self, name: &str) -> Option<&Value> {
+    /// The publisher's config, whose fields have the names of the keys.
+    ///
+    /// # Errors
+    /// Names the table: the keys were read before, so only a slip in the broker's list of keys comes here.
+    #[cfg_attr(
+        not(any(feature = "rabbitmq", feature = "nats", feature = "sqs", feature = "kafka", feature = "webhook")),
+        expect(dead_code, reason = "stdout has no config")
+    )]
+    pub(crate) fn config<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        let written = self.values.iter().map(|(name, value)| Ok(((*name).to_owned(), written(value)?)));
+        let map = written.collect::<Result<serde_json::Map<_, _>, &str>>();
+        let config = map.map_err(str::to_owned).and_then(|map| {
+            serde_json::from_value(serde_json::Value::Object(map)).map_err(|error| with_causes(&error))
+        });
+        config.map_err(|problem| Failure::Config(vec![Problem::new(self.path(), problem)]))
+    }
+
+    /// A duration; nothing when it is absent.
+    pub(crate) fn duration(&self, name: &str) -> Duration {
         debug_assert!(self.broker.keys.iter().any(|key| key.name == name), "{} has no key {name}", self.path);
-        self.values.get(name)
-    }
-
-    /// A text.
-    pub(crate) fn text(&self, name: &str) -> String {
-        self.optional_text(name).unwrap_or_default()
-    }
-
-    /// A text that may be absent.
-    pub(crate) fn optional_text(&self, name: &str) -> Option<String> {
-        match self.value(name)? {
-            Value::Text(text) => Some(text.clone()),
-            other => Self::wrong(name, other),
+        match self.values.get(name) {
+            Some(Value::Duration(duration)) => *duration,
+            _ => Duration::ZERO,
         }
     }
+}
 
-    /// A URL that may hold a password.
-    pub(crate) fn secret(&self, name: &str) -> SecretUrl {
-        SecretUrl::new(self.text(name))
-    }
-
-    /// The path of a file.
-    pub(crate) fn file(&self, name: &str) -> Option<PathBuf> {
-        self.optional_text(name).map(PathBuf::from)
-    }
-
-    /// A whole number.
-    pub(crate) fn number(&self, name: &str) -> u64 {
-        let number = self.value(name).and_then(|value| match value {
-            Value::Number(number) => Some(*number),
-            other => Self::wrong(name, other),
-        });
-        number.unwrap_or_default()
-    }
-
-    /// A duration.
-    pub(crate) fn duration(&self, name: &str) -> Duration {
-        let duration = self.value(name).and_then(|value| match value {
-            Value::Duration(duration) => Some(*duration),
-            other => Self::wrong(name, other),
-        });
-        duration.unwrap_or_default()
-    }
-
-    /// A number of bytes.
-    pub(crate) fn size(&self, name: &str) -> usize {
-        let size = self.value(name).and_then(|value| match value {
-            Value::Size(bytes) => Some(*bytes),
-            other => Self::wrong(name, other),
-        });
-        size.unwrap_or_default()
-    }
-
-    /// A key is asked for as what it is not: a slip that the broker's first test finds.
-    fn wrong<T>(name: &str, _value: &Value) -> Option<T> {
-        debug_assert!(false, "{name} is of another kind");
-        None
-    }
+/// A value as a config file would have it.
+fn written(value: &Value) -> Result<serde_json::Value, &'static str> {
+    Ok(match value {
+        Value::Text(text) => text.as_str().into(),
+        Value::Number(number) => (*number).into(),
+        Value::Switch(switch) => (*switch).into(),
+        Value::Duration(duration) => format_duration(*duration).into(),
+        Value::Size(bytes) => format_size(*bytes).into(),
+        Value::Address(_) | Value::Patterns(_) => return Err("has a key of a kind that no broker knows"),
+    })
 }
 
 /// Without its values: they may hold secrets.

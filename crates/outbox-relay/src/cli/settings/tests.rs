@@ -7,6 +7,15 @@ const RUN: Needs = Needs { database: true, route: true };
 const VALID: &str = "[database]\nurl = 'postgres://relay:geheim@localhost/app'\n[[route]]\n[route.stdout]\n";
 
 fn load_text(text: &str, env: &[(&str, &str)], flags: &[&str]) -> Result<Settings, Vec<String>> {
+    load_text_for(text, env, flags, ALL)
+}
+
+fn load_text_for(
+    text: &str,
+    env: &[(&str, &str)],
+    flags: &[&str],
+    compiled_in: &[&str],
+) -> Result<Settings, Vec<String>> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("outbox.toml");
     std::fs::write(&file, text).unwrap();
@@ -17,7 +26,7 @@ fn load_text(text: &str, env: &[(&str, &str)], flags: &[&str]) -> Result<Setting
     };
     let name = file.display().to_string();
     let text = |problem: &Problem| problem.to_string().replace(&name, "outbox.toml");
-    load_with(&inputs, RUN, ALL).map_err(|problems| problems.iter().map(text).collect())
+    load_with(&inputs, RUN, compiled_in).map_err(|problems| problems.iter().map(text).collect())
 }
 
 fn problems(text: &str, env: &[(&str, &str)], flags: &[&str]) -> Vec<String> {
@@ -103,7 +112,7 @@ fn routes_and_brokers() {
     );
     check(
         "[[route]]\n[route.sqs]\nqueue_url = 'x'",
-        &["route[0].sqs (outbox.toml:4): broker `sqs` comes in a later version; this one has `stdout` and `rabbitmq`"],
+        &["route[0].sqs (outbox.toml:4): broker `sqs` is not compiled in; enable feature `sqs`"],
     );
     check(
         "[[route]]\n[route.stdout]\n[route.rabbitmq]\nurl = 'amqp://x'\nexchange = ''",
@@ -189,7 +198,9 @@ fn what_comes_later_is_refused_with_a_sentence() {
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with(&format!("{key} (outbox.toml:")) && found[0].contains(sentence), "{found:?}");
     };
-    in_route("format = 'cloudevents'", "route[0].format", "come in a later version; use \"plain\"");
+    in_route("format = 'avro'", "route[0].format", "`avro` is not one of `plain`, `cloudevents`");
+    in_route("format = 'cloudevents'", "route[0].format", "stdout knows no other than `plain`");
+    in_route("cloudevents_source = '/x'", "route[0].cloudevents_source", "is of no use without CloudEvents");
     in_route("on_dead = 'block'", "route[0].on_dead", "comes in a later version; use \"continue\"");
 }
 
@@ -314,17 +325,28 @@ fn every_default_reads_back() {
     assert_eq!(settings.routes[0].config, RouteConfig::new("default"));
 }
 
-#[cfg(feature = "rabbitmq")]
-#[test]
-fn the_defaults_of_rabbitmq_are_those_of_its_publisher() {
-    let text = VALID.replace("[route.stdout]", "[route.rabbitmq]\nurl = 'amqp://x'\nexchange = 'x'");
-    let settings = load_text(&text, &[], &[]).unwrap();
-    let table = &settings.routes[0].broker;
-    let own = outbox_rabbitmq::RabbitMqConfig::default();
-    assert_eq!(table.text("topic"), own.topic);
-    assert_eq!(table.number("channels"), u64::from(own.channels));
-    let durations = ["confirm_timeout", "connect_timeout", "heartbeat"].map(|name| table.duration(name));
-    assert_eq!(durations, [own.confirm_timeout, own.connect_timeout, own.heartbeat]);
-    assert_eq!(table.size("max_message_bytes"), own.max_message_bytes);
-    assert_eq!((table.file("ca_file"), table.file("cert_file"), table.file("key_file")), (None, None, None));
+/// What a broker's table with nothing but its required keys makes, against the publisher's own defaults.
+macro_rules! the_defaults_are_those_of_the_publisher {
+    ($($test:ident: $feature:literal, $table:literal, $own:expr;)*) => {$(
+        #[cfg(feature = $feature)]
+        #[test]
+        fn $test() {
+            let text = VALID.replace("[route.stdout]", concat!("[route.", $feature, "]\n", $table));
+            let settings = load_text_for(&text, &[], &[], &[$feature]).unwrap();
+            let mut made = $own;
+            made = settings.routes[0].broker.config().map_err(|_| made).expect("the table makes a config");
+            assert!(made == $own, "{made:?} against {:?}", $own);
+        }
+    )*};
+}
+
+the_defaults_are_those_of_the_publisher! {
+    rabbitmq_has_its_publishers_defaults: "rabbitmq", "url = 'amqp://x'\nexchange = 'x'",
+        outbox_rabbitmq::RabbitMqConfig::new("amqp://x", "x");
+    nats_has_its_publishers_defaults: "nats", "url = 'nats://x'",
+        outbox_nats::NatsConfig::new("nats://x", outbox_nats::DEFAULT_TOPIC);
+    sqs_has_its_publishers_defaults: "sqs", "queue_url = 'https://x/1/q'", outbox_sqs::SqsConfig::new("https://x/1/q");
+    kafka_has_its_publishers_defaults: "kafka", "brokers = 'x:9092'", outbox_kafka::KafkaConfig::new("x:9092");
+    webhook_has_its_publishers_defaults: "webhook", "url = 'https://x/'\nsecret = 'whsec_x'",
+        outbox_webhook::WebhookConfig::new("https://x/", "whsec_x");
 }
