@@ -70,7 +70,10 @@ async fn a_missing_exchange_of_one_route_leaves_the_other_at_full_speed() {
         consumer.wait_for(10_000, seconds(60)).await;
         println!("10 000 events beside a missing exchange in {:?}", began.elapsed());
         until(seconds(10), "the other route is empty", || async { left(&db, "order").await == 0 }).await;
-        assert_eq!((left(&db, "cart").await, db.count("retries").await, db.count("dead_letters").await), (10_000, 0, 0));
+        assert_eq!(
+            (left(&db, "cart").await, db.count("retries").await, db.count("dead_letters").await),
+            (10_000, 0, 0)
+        );
         until(seconds(10), "the relay tells what is missing", || async {
             let (ready, owner, reason) = route(&relay, 0).await;
             !ready && owner && reason.contains(&missing.name)
