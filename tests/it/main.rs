@@ -19,4 +19,5 @@ mod names_and_ids;
 mod order;
 mod refusals;
 mod retries;
+mod routes;
 mod standby;

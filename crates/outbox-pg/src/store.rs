@@ -36,8 +36,10 @@ const CACHED_IDS: &str = "the sequence events_id_seq must hand out ids one by on
 pub struct PgStore {
     pool: Arc<Pool>,
     config: PgConfig,
-    /// Each route's own connections, and those of the reader that belongs to none, made when they are first needed.
-    sessions: Mutex<HashMap<Option<String>, Arc<Sessions>>>,
+    /// Each route's own connections, shared out when they are first needed.
+    sessions: Mutex<HashMap<String, Arc<Sessions>>>,
+    /// That of the reader that belongs to no route.
+    unrouted: Arc<Sessions>,
     is_shared_out: AtomicBool,
     relay_name: String,
     ownership: OwnershipSql,
@@ -54,8 +56,10 @@ impl PgStore {
     /// [`PgConfigError`] when a value can't be used. Nothing is connected yet.
     pub fn new(config: &PgConfig, relay_name: impl Into<String>) -> Result<Self, PgConfigError> {
         let options = config.connect_options()?;
+        let pool = Pool::new(options);
         Ok(Self {
-            pool: Pool::new(options),
+            unrouted: Sessions::of_reader(&pool),
+            pool,
             config: config.clone(),
             sessions: Mutex::default(),
             is_shared_out: AtomicBool::new(false),
@@ -73,12 +77,14 @@ impl PgStore {
         self.pool.close().await;
     }
 
-    /// The connections of a route, or of the reader that belongs to none.
-    fn sessions(&self, route: Option<&str>) -> Arc<Sessions> {
+    /// The connections of a route.
+    fn sessions(&self, route: &str) -> Arc<Sessions> {
         // A panic while the map was locked leaves a map all the same.
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        let make = || if route.is_some() { Sessions::of_route(&self.pool) } else { Sessions::of_reader(&self.pool) };
-        Arc::clone(sessions.entry(route.map(str::to_owned)).or_insert_with(make))
+        if let Some(known) = sessions.get(route) {
+            return Arc::clone(known);
+        }
+        Arc::clone(sessions.entry(route.to_owned()).or_insert_with(|| Sessions::of_route(&self.pool)))
     }
 
     /// Shares out the connections among these routes, once: the first to be acquired says how many there are.
@@ -92,8 +98,7 @@ impl PgStore {
         Ok(())
     }
 
-    async fn lane(&self, route: Option<&str>, matching: Option<Matching>) -> Result<Box<dyn Lane>, StoreError> {
-        let sessions = self.sessions(route);
+    async fn lane(&self, sessions: Arc<Sessions>, matching: Option<Matching>) -> Result<Box<dyn Lane>, StoreError> {
         let ready = async {
             let mut session = sessions.open().await?;
             session.begin(&self.begin, OPEN_DEADLINE).await?;
@@ -119,28 +124,28 @@ impl PgStore {
 impl Store for PgStore {
     async fn acquire(&self, route: &Selection, lease: Duration) -> Result<Acquisition, StoreError> {
         self.share_out(route.routes())?;
-        let sessions = self.sessions(Some(route.name()));
+        let sessions = self.sessions(route.name());
         ownership::acquire(&sessions, &self.ownership, &self.relay_name, route, lease).await
     }
 
     async fn renew(&self, ownership: &Ownership) -> Result<bool, StoreError> {
-        ownership::renew(&*self.sessions(Some(ownership.route())), &self.ownership, ownership).await
+        ownership::renew(&self.sessions(ownership.route()), &self.ownership, ownership).await
     }
 
     async fn release(&self, ownership: &Ownership) -> Result<(), StoreError> {
-        ownership::release(&*self.sessions(Some(ownership.route())), &self.ownership, ownership).await
+        ownership::release(&self.sessions(ownership.route()), &self.ownership, ownership).await
     }
 
     async fn open_lane(&self, ownership: &Ownership) -> Result<Box<dyn Lane>, StoreError> {
-        self.lane(Some(ownership.route()), Matching::of(&ownership.selection)).await
+        self.lane(self.sessions(ownership.route()), Matching::of(&ownership.selection)).await
     }
 
     async fn open_unrouted_lane(&self, routes: &Routes) -> Result<Box<dyn Lane>, StoreError> {
-        self.lane(None, Some(Matching::left_over(routes))).await
+        self.lane(Arc::clone(&self.unrouted), Some(Matching::left_over(routes))).await
     }
 
     async fn settle(&self, route: &str, confirmed: &[Confirmed]) -> Result<(), StoreError> {
-        settle::settle(&*self.sessions(Some(route)), &self.settle, confirmed).await
+        settle::settle(&self.sessions(route), &self.settle, confirmed).await
     }
 
     async fn write_back(
@@ -148,10 +153,10 @@ impl Store for PgStore {
         ownership: &Ownership,
         changes: &[WriteBack],
     ) -> Result<Vec<WriteBackStatus>, StoreError> {
-        settle::write_back(&*self.sessions(Some(ownership.route())), &self.settle, ownership, changes).await
+        settle::write_back(&self.sessions(ownership.route()), &self.settle, ownership, changes).await
     }
 
     async fn retry_states(&self, route: &str, waiting: &[(i64, EventId)]) -> Result<Vec<RetryState>, StoreError> {
-        settle::retry_states(&*self.sessions(Some(route)), &self.settle, waiting).await
+        settle::retry_states(&self.sessions(route), &self.settle, waiting).await
     }
 }

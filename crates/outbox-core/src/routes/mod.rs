@@ -312,14 +312,15 @@ fn hidden_by(filter: &Filter, earlier: &[Named]) -> Option<Vec<String>> {
     }
     let aggregate_types = covered(&filter.aggregate_type, earlier, |filter| &filter.aggregate_type);
     let event_types = covered(&filter.event_type, earlier, |filter| &filter.event_type);
+    let pairs = (0..filter.aggregate_type.len().max(1)).flat_map(|aggregate_type| {
+        (0..filter.event_type.len().max(1)).map(move |event_type| (aggregate_type, event_type))
+    });
     let mut names: Vec<String> = Vec::new();
-    for aggregate_type in 0..filter.aggregate_type.len().max(1) {
-        for event_type in 0..filter.event_type.len().max(1) {
-            let takes = |place: &usize| aggregate_types[*place][aggregate_type] && event_types[*place][event_type];
-            let by = &earlier[(0..earlier.len()).find(takes)?].name;
-            if !names.contains(by) {
-                names.push(by.clone());
-            }
+    for (aggregate_type, event_type) in pairs {
+        let takes = |place: &usize| aggregate_types[*place][aggregate_type] && event_types[*place][event_type];
+        let by = &earlier[(0..earlier.len()).find(takes)?].name;
+        if !names.contains(by) {
+            names.push(by.clone());
         }
     }
     Some(names)

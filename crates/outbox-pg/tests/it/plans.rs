@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use crate::database::{Database, run};
 use crate::lane::{Reader, ids, insert, migrated, silent};
 
-const BEGIN: &str = include_str!("../../src/sql/read_begin.sql");
+pub(crate) const BEGIN: &str = include_str!("../../src/sql/read_begin.sql");
 const BEGIN_WRITE: &str = include_str!("../../src/sql/begin_write.sql");
 const FORWARD: (&str, &str) =
     (include_str!("../../src/sql/read_forward.sql"), "bigint, bigint[], bigint, bigint, bigint");
@@ -28,7 +28,7 @@ const BURY: (&str, &str) = (include_str!("../../src/sql/bury.sql"), "bigint[], u
 const RETRY_STATES: (&str, &str) = (include_str!("../../src/sql/retry_states.sql"), "bigint[], uuid[]");
 
 /// The plan for these values, as the store's statements get it: planned anew each time.
-async fn plan(conn: &mut PgConnection, begin: &str, (sql, kinds): (&str, &str), values: &str) -> String {
+pub(crate) async fn plan(conn: &mut PgConnection, begin: &str, (sql, kinds): (&str, &str), values: &str) -> String {
     let sql = sql.replace("{schema}", "outbox");
     let begin = begin.replace("{limit_ms}", "15000");
     let prepare = format!("{begin}; SET LOCAL plan_cache_mode = force_custom_plan; PREPARE p ({kinds}) AS {sql}");
@@ -40,12 +40,13 @@ async fn plan(conn: &mut PgConnection, begin: &str, (sql, kinds): (&str, &str), 
 }
 
 /// What a plan must not hold: a statement that reads goes along the index and sorts nothing.
-const READS: &[&str] = &["JIT", "Seq Scan on events", "Seq Scan on retries", "Bitmap", "Sort", "Materialize"];
+pub(crate) const READS: &[&str] =
+    &["JIT", "Seq Scan on events", "Seq Scan on retries", "Bitmap", "Sort", "Materialize"];
 
 /// A bitmap of exactly the ids that are written is as good as an index scan, and those alone may be sorted.
 const SETTLES: &[&str] = &["JIT", "Seq Scan on events", "Seq Scan on retries"];
 
-fn assert_by_index(plan: &str, never: &[&str], state: &str) {
+pub(crate) fn assert_by_index(plan: &str, never: &[&str], state: &str) {
     // A table without pages is read in no time.
     let empty = state.contains("no retries");
     for bad in never.iter().filter(|bad| !(empty && bad.contains("retries"))) {

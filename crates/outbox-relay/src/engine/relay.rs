@@ -90,14 +90,21 @@ impl std::error::Error for RouteError {}
 #[derive(Debug)]
 pub struct RelayBuilder {
     store: Arc<dyn Store>,
-    routes: Vec<(RouteConfig, Arc<dyn Publisher>, Option<Box<dyn Wakeup>>)>,
+    routes: Vec<Added>,
+}
+
+#[derive(Debug)]
+struct Added {
+    config: RouteConfig,
+    publisher: Arc<dyn Publisher>,
+    wakeup: Option<Box<dyn Wakeup>>,
 }
 
 impl RelayBuilder {
     /// Adds a route behind those that are there.
     #[must_use]
     pub fn route(mut self, config: RouteConfig, publisher: Arc<dyn Publisher>) -> Self {
-        self.routes.push((config, publisher, None));
+        self.routes.push(Added { config, publisher, wakeup: None });
         self
     }
 
@@ -109,7 +116,7 @@ impl RelayBuilder {
         publisher: Arc<dyn Publisher>,
         wakeup: Box<dyn Wakeup>,
     ) -> Self {
-        self.routes.push((config, publisher, Some(wakeup)));
+        self.routes.push(Added { config, publisher, wakeup: Some(wakeup) });
         self
     }
 
@@ -118,10 +125,10 @@ impl RelayBuilder {
     /// # Errors
     /// Everything that is wrong with the routes, each by itself and all together.
     pub fn build(self) -> Result<Relay, Vec<RouteError>> {
-        let configs: Vec<&RouteConfig> = self.routes.iter().map(|(config, ..)| config).collect();
+        let configs: Vec<&RouteConfig> = self.routes.iter().map(|added| &added.config).collect();
         let routes = check(&configs)?;
         let (mut ready, mut names) = (Vec::new(), routes.iter());
-        for (config, publisher, wakeup) in self.routes {
+        for Added { config, publisher, wakeup } in self.routes {
             let Some(selection) = names.next().and_then(|(name, _)| routes.selection(name)) else { break };
             let route = Route::selected(config, selection, Arc::clone(&self.store), publisher);
             ready.push(match wakeup {

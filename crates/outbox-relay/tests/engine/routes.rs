@@ -18,10 +18,14 @@ fn of(aggregate_type: &str, aggregate_id: impl ToString, event_type: &str) -> Ne
 }
 
 fn config(name: &str, aggregate_types: &[&str]) -> RouteConfig {
-    let filter = Filter::default().aggregate_types(aggregate_types.iter().copied()).unwrap();
+    let filter = Filter::default().aggregate_types(aggregate_types.iter().copied()).expect("patterns");
     let mut config = RouteConfig::new(name).with_filter(filter);
     config.full_sweep_interval = 24 * 3600 * SECOND;
     config
+}
+
+fn to(publisher: &Arc<MemoryPublisher>) -> Arc<dyn Publisher> {
+    Arc::<MemoryPublisher>::clone(publisher)
 }
 
 struct Running {
@@ -62,9 +66,7 @@ async fn each_event_goes_to_its_route() {
     for number in 0..400 {
         store.insert(&of(["cart", "order"][number % 2], number % 7, "changed"));
     }
-    let routes: Vec<(RouteConfig, Arc<dyn Publisher>)> =
-        vec![(config("carts", &["cart"]), carts.clone()), (config("rest", &[]), rest.clone())];
-    let running = run(&store, routes);
+    let running = run(&store, vec![(config("carts", &["cart"]), to(&carts)), (config("rest", &[]), to(&rest))]);
     store.wait_until(|view| view.pending() == 0).await;
     assert_all_of(&carts, "cart", 200);
     assert_all_of(&rest, "order", 200);
@@ -96,7 +98,7 @@ async fn a_route_in_trouble_for_an_hour_costs_the_others_nothing() {
         (config.queue_events, config.window, config.batch_size) = (100, 50, 50);
         routes.push((config, refusing(kind)));
     }
-    routes.push((config("well", &["well"]), well.clone()));
+    routes.push((config("well", &["well"]), to(&well)));
     for number in 0..4_000 {
         store.insert(&of(["down", "slow", "lost", "well"][number % 4], number % 600, "changed"));
     }
@@ -134,7 +136,7 @@ async fn a_route_whose_publisher_hangs_holds_nobody_up() {
     let held = hold.clone();
     let hanging = Arc::new(MemoryPublisher::new().with_script(move |_, _| Scripted::hold(&held, Scripted::Confirm)));
     let well = Arc::new(MemoryPublisher::new());
-    let running = run(&store, vec![(config("hangs", &["a"]), hanging), (config("well", &[]), well.clone())]);
+    let running = run(&store, vec![(config("hangs", &["a"]), hanging), (config("well", &[]), to(&well))]);
     for number in 0..2_000 {
         store.insert(&of(["a", "b"][number % 2], number, "changed"));
     }
@@ -148,7 +150,7 @@ async fn a_route_whose_publisher_hangs_holds_nobody_up() {
 async fn what_no_route_takes_waits_and_is_told_of() {
     let store = MemoryStore::new();
     let orders = Arc::new(MemoryPublisher::new());
-    let running = run(&store, vec![(config("orders", &["order"]), orders.clone())]);
+    let running = run(&store, vec![(config("orders", &["order"]), to(&orders))]);
     let first = store.insert(&of("stock", 1, "counted"));
     let second = store.insert(&of("stock", 2, "counted"));
     for number in 0..50 {
@@ -249,7 +251,7 @@ async fn a_dead_route_ends_the_relay_with_an_error() {
     let (first, second) = (Arc::new(MemoryPublisher::new()), Arc::new(MemoryPublisher::new()));
     // The first acquisition is that of the first route.
     store.script(Call::Acquire, Fault::Panic);
-    let running = run(&store, vec![(config("first", &["a"]), first), (config("second", &[]), second.clone())]);
+    let running = run(&store, vec![(config("first", &["a"]), first), (config("second", &[]), to(&second))]);
     let ended = running.task.await.expect("the panic is caught");
     let error = ended.expect_err("a core task died").to_string();
     assert!(error.starts_with("route `first` ended: it panicked"), "{error}");

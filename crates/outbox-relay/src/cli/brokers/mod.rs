@@ -31,6 +31,9 @@ pub(crate) struct Broker {
     pub(crate) state: State,
 }
 
+/// A publisher, or why there is none.
+pub(crate) type Made = Result<Arc<dyn Publisher>, Failure>;
+
 /// Whether a route can lead there.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum State {
@@ -39,7 +42,7 @@ pub(crate) enum State {
         /// What is wrong between keys that are each in order: a key of the table, and the problem.
         check: fn(&Table, &RouteSettings) -> Vec<(&'static str, String)>,
         /// Makes the publisher. Checks its configuration; what has a connection makes it later, by itself.
-        connect: fn(&Table, &RouteSettings) -> Result<Arc<dyn Publisher>, Failure>,
+        connect: fn(&Table, &RouteSettings) -> Made,
     },
     /// This binary was built without its feature.
     #[cfg_attr(
