@@ -26,6 +26,7 @@ use crate::broker::{Broker, Kind, events, publish};
 /// As the relay's engine has it.
 const MAX_CALLS: usize = 16;
 const BATCH: usize = 1000;
+const WINDOW: usize = 2000;
 const ROUNDS: usize = 3;
 const CHANNELS: [u16; 3] = [1, 4, 16];
 /// From here to the broker, and back: a broker in the same room, and one farther away or slower to write.
@@ -93,12 +94,12 @@ async fn consume(channel: Channel, queue: String) {
 }
 
 /// Lets `count` events arrive at `rate` a second and publishes them as the relay does: what waits goes out in one
-/// call, with at most [`MAX_CALLS`] calls under way. Gives the waits from arrival to confirm, sorted.
+/// call, with at most [`MAX_CALLS`] calls and [`WINDOW`] events under way. Gives the waits from arrival to confirm, sorted.
 async fn drive(publisher: &Arc<RabbitMqPublisher>, count: u32, rate: u32) -> Vec<Duration> {
     let mut coming: VecDeque<Envelope> = events(i64::from(count)).into();
     let begun = Instant::now();
     let due = |number: u32| begun + Duration::from_secs_f64(f64::from(number) / f64::from(rate));
-    let (mut arrived, mut waiting, mut waits) = (0, VecDeque::new(), Vec::new());
+    let (mut arrived, mut out, mut waiting, mut waits) = (0, 0, VecDeque::new(), Vec::new());
     let mut calls = JoinSet::new();
     let mut pace = interval(Duration::from_millis(1));
     while !coming.is_empty() || !waiting.is_empty() || !calls.is_empty() {
@@ -107,8 +108,9 @@ async fn drive(publisher: &Arc<RabbitMqPublisher>, count: u32, rate: u32) -> Vec
             waiting.push_back((due(arrived), coming.pop_front().unwrap()));
             arrived += 1;
         }
-        while calls.len() < MAX_CALLS && !waiting.is_empty() {
-            let batch: Vec<_> = waiting.drain(..waiting.len().min(BATCH)).collect();
+        while calls.len() < MAX_CALLS && !waiting.is_empty() && out < WINDOW {
+            let batch: Vec<_> = waiting.drain(..waiting.len().min(BATCH).min(WINDOW - out)).collect();
+            out += batch.len();
             let publisher = Arc::clone(publisher);
             calls.spawn(async move {
                 let (since, events): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
@@ -118,7 +120,11 @@ async fn drive(publisher: &Arc<RabbitMqPublisher>, count: u32, rate: u32) -> Vec
             });
         }
         tokio::select! {
-            done = calls.join_next(), if !calls.is_empty() => waits.extend(done.unwrap().unwrap()),
+            done = calls.join_next(), if !calls.is_empty() => {
+                let done: Vec<Duration> = done.unwrap().unwrap();
+                out -= done.len();
+                waits.extend(done);
+            }
             () = sleep_until(due(arrived)), if !coming.is_empty() && calls.len() < MAX_CALLS => {}
             _ = pace.tick() => {}
         }
