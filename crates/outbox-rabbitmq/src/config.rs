@@ -53,7 +53,7 @@ pub struct RabbitMqConfig {
     /// Template of the routing key, at most 255 bytes when rendered. Default [`DEFAULT_TOPIC`].
     pub topic: String,
     /// Channels that publish side by side, 1 to 64, opened as they are needed. Few: an event waits for the confirms of
-    /// those before it, and a slow queue holds up others. Many: memory in the broker. Default [`DEFAULT_CHANNELS`].
+    /// those before it. Many: memory in the broker. Default [`DEFAULT_CHANNELS`].
     pub channels: u16,
     /// How long a sent event waits for the broker's confirm before it counts as unconfirmed. Low: copies while the
     /// broker is slow. High: a lost answer is noticed late. Default [`DEFAULT_CONFIRM_TIMEOUT`].
