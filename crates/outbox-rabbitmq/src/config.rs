@@ -16,8 +16,10 @@ use crate::units;
 pub const DEFAULT_URL: &str = "amqp://localhost:5672/%2f";
 /// Two tokens, so that consumers can bind by aggregate type, by event type or by both.
 pub const DEFAULT_TOPIC: &str = "{aggregate_type}.{event_type}";
-/// A channel is one process in the broker: four keep four cores busy; more only cost memory.
-pub const DEFAULT_CHANNELS: u16 = 4;
+/// One for each call that the relay makes at once, so that no event waits for the confirms of another call: with four,
+/// half of the wait was for a channel (`docs/performance.md`). They are opened as they are needed; each is one process
+/// in the broker.
+pub const DEFAULT_CHANNELS: u16 = 16;
 /// A loaded quorum queue confirms within seconds; with three connect time-outs it stays below the relay's 30 s.
 pub const DEFAULT_CONFIRM_TIMEOUT: Duration = Duration::from_secs(12);
 /// A healthy broker greets within milliseconds; five seconds also cover a slow name server.
@@ -50,8 +52,8 @@ pub struct RabbitMqConfig {
     pub exchange: String,
     /// Template of the routing key, at most 255 bytes when rendered. Default [`DEFAULT_TOPIC`].
     pub topic: String,
-    /// Channels that publish side by side, 1 to 64. One: a slow queue holds up all others. Many: memory in the
-    /// broker. Default [`DEFAULT_CHANNELS`].
+    /// Channels that publish side by side, 1 to 64, opened as they are needed. Few: an event waits for the confirms of
+    /// those before it. Many: memory in the broker. Default [`DEFAULT_CHANNELS`].
     pub channels: u16,
     /// How long a sent event waits for the broker's confirm before it counts as unconfirmed. Low: copies while the
     /// broker is slow. High: a lost answer is noticed late. Default [`DEFAULT_CONFIRM_TIMEOUT`].

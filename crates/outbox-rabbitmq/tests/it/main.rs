@@ -5,6 +5,7 @@
 mod bad_events;
 mod broker;
 mod contract;
+mod latency;
 mod limits;
 mod logs;
 mod pressure;

@@ -6,6 +6,8 @@ use lapin::{Connection, ConnectionProperties};
 use outbox_core::{ErrorKind, Publisher};
 use outbox_rabbitmq::{RabbitMqConfig, RabbitMqPublisher};
 use outbox_testkit::publisher_suite::{AGGREGATE_TYPE, EVENT_TYPE};
+use outbox_testkit::services::rabbitmq::RabbitMq;
+use outbox_testkit::services::require_or_skip;
 
 use crate::broker::{Broker, Kind, arrived_ids, error, events, ids, publish, until, url};
 
@@ -57,6 +59,35 @@ async fn a_refused_login_is_an_outage_and_shows_no_password() {
             assert!(!text.contains("hunter2"), "{text}");
         }
     }
+}
+
+/// What `docs/brokers/rabbitmq.md` tells operators to grant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_right_to_write_to_the_exchange_is_enough() {
+    let node = tokio::task::block_in_place(|| require_or_skip("amqp", RabbitMq::start()));
+    let Some(node) = node else { return };
+    let broker = Broker::bound(&node.url(), Kind::Quorum).await;
+    tokio::task::block_in_place(|| {
+        node.ctl(&["add_user", "relay", "hunter2"]).unwrap();
+        let exchange = format!("^{}$", broker.exchange);
+        node.ctl(&["set_permissions", "-p", "/", "relay", "^$", &exchange, "^$"]).unwrap();
+    });
+    let connect = |exchange: &str| {
+        let url = node.url().replace("guest:guest@", "relay:hunter2@");
+        RabbitMqPublisher::connect(RabbitMqConfig::new(url, exchange)).unwrap()
+    };
+    let publisher = connect(&broker.exchange);
+    publisher.check().await.unwrap();
+    let batch = events(100);
+    assert!(publish(&publisher, &batch).await.iter().all(Result::is_ok));
+    assert_eq!(arrived_ids(&broker.take().await), ids(&batch));
+
+    let outcomes = publish(&connect("amq.topic"), &batch).await;
+    for outcome in &outcomes {
+        let error = error(outcome);
+        assert_eq!((error.kind(), error.topic()), (ErrorKind::Misconfigured, None), "{}", error.report());
+    }
+    assert!(error(&outcomes[0]).report().contains("ACCESS_REFUSED"), "{}", error(&outcomes[0]).report());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

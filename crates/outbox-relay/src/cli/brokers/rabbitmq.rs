@@ -60,8 +60,8 @@ const KEYS: &[Key] = &[
         RABBITMQ,
         "channels",
         Kind::Number,
-        Default::Is("4"),
-        "Channels that publish side by side, 1 to 64. One: a slow queue holds up all others. Many: memory in the broker.",
+        Default::Is("16"),
+        "Channels that publish side by side, 1 to 64, opened as they are needed. Few: an event waits for the confirms of those before it. Many: memory in the broker.",
     ),
     key(
         RABBITMQ,
