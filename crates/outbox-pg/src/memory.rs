@@ -154,3 +154,7 @@ impl Memory {
 #[cfg(test)]
 #[path = "memory_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "memory_tests_steps.rs"]
+mod steps;

@@ -108,6 +108,27 @@ fn a_broker_that_is_not_compiled_in_names_its_feature() {
 }
 
 #[test]
+fn a_match_that_divides_an_aggregate_is_warned_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let of = |matches: &str| format!("[[route]]\nname = 'placed'\nmatch = {matches}\n[route.stdout]\n");
+    let check = |routes: &str, expected: Option<&str>| {
+        let database = GOOD.split("[[route]]").next().unwrap();
+        std::fs::write(directory.path().join("outbox.toml"), format!("{database}{routes}")).unwrap();
+        let done = relay(directory.path(), &["check"], &[], "");
+        assert_eq!(done.code, Some(0), "{done:?}");
+        assert_eq!(done.stdout.contains("config: warning: routes"), expected.is_some(), "{}", done.stdout);
+        assert!(done.stdout.contains(expected.unwrap_or_default()), "{}", done.stdout);
+    };
+    check(&of("{ event_type = ['order.placed'] }"), None);
+    let rest = "[[route]]\nname = 'rest'\n[route.rabbitmq]\nurl = 'amqp://h'\nexchange = 'x'\n";
+    if cfg!(feature = "rabbitmq") {
+        check(&format!("{}{rest}", of("{ aggregate_type = ['order'] }")), None);
+        let divided = "routes `placed` and `rest` may divide the events of one aggregate by their types";
+        check(&format!("{}{rest}", of("{ event_type = ['order.placed'] }")), Some(divided));
+    }
+}
+
+#[test]
 fn the_sql_needs_no_database() {
     let directory = tempfile::tempdir().unwrap();
     let env = [("OUTBOX__DATABASE__SCHEMA", "my \"box\"")];
