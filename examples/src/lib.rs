@@ -3,8 +3,8 @@
 //! | file | shows |
 //! |---|---|
 //! | `src/orders.rs` | business code: an event written in the transaction of the data that it tells about |
-//! | `src/bin/custom-relay.rs` | a relay of one's own, made of the parts |
-//! | `src/consumer.rs` | the other end: JSON lines, or a queue of RabbitMQ |
+//! | `src/bin/custom-relay.rs` | a relay of one's own, made of the parts, for any broker |
+//! | `src/consumer/` | the other end: JSON lines, and a consumer for each broker, behind the feature of its name |
 //! | `src/bin/demo/` | all of it together; run it with `cargo xtask demo` |
 
 #[cfg(doctest)]

@@ -11,6 +11,9 @@ use crate::{Outcome, demo, test, tidy};
 /// Features of `outbox-relay` that `--full` checks one by one; what each crate offers by default is checked always.
 const RELAY_FEATURES: [&str; 5] = ["", "postgres", "rabbitmq", "cli", "cli,rabbitmq"];
 
+/// Every broker of the demo.
+const DEMOS: [&str; 6] = ["stdout", "rabbitmq", "nats", "sqs", "kafka", "webhook"];
+
 /// Tools that deepen `--full` where they are installed, and what each adds.
 const OPTIONAL_TOOLS: [(&str, &str); 3] = [
     ("deny", "licences, bans and sources of dependencies"),
@@ -63,8 +66,11 @@ impl Steps {
         self.step("clippy, all features", || clippy(&["--workspace", "--all-features"]))?;
         self.step("clippy, default features", || clippy(&LIBRARIES))?;
         self.step("tests", || test::run(&words(if full { "--full" } else { "" })))?;
-        self.step("demo on stdout", || demo::run_built(&words("--broker stdout --events 2000")))?;
-        self.step("demo on RabbitMQ", || demo::run_built(&words("--broker rabbitmq --events 2000")))?;
+        for broker in DEMOS {
+            self.step(&format!("demo on {broker}"), || {
+                demo::run_built(&words(&format!("--broker {broker} --events 2000")))
+            })?;
+        }
         self.step("a minute of chaos: the relay killed four times", || {
             demo::run_built(&words("--broker rabbitmq --kill 4 --events 8000"))
         })?;
@@ -88,9 +94,12 @@ impl Steps {
             self.step(&format!("clippy, outbox-relay with `{features}`"), || clippy(&arguments))?;
         }
         self.step("clippy, outbox-rabbitmq with `tls`", || clippy(&["-p", "outbox-rabbitmq", "--features", "tls"]))?;
-        self.step("demo with the relay made of the parts", || {
-            demo::run_built(&words("--broker rabbitmq --custom-relay --events 2000"))
-        })?;
+        for broker in DEMOS {
+            self.step(&format!("demo on {broker}, with the relay made of the parts"), || {
+                demo::run_built(&words(&format!("--broker {broker} --custom-relay --events 2000")))
+            })?;
+        }
+        self.step("clippy, the examples for no broker", || clippy(&["-p", "outbox-examples"]))?;
         // Not for its figures: that it runs, as the tests have built it.
         self.step("benchmark, a smoke run", || {
             must(Command::new(bin_dir().join("bench")).args(["--events", "20000", "--rounds", "1"]))

@@ -2,13 +2,23 @@
 
 use crate::Outcome;
 use crate::cargo::{bin_dir, cargo, must};
-use crate::servers::{Broker, Servers};
+use crate::servers::{Broker, Purpose, Servers};
 use crate::test::lead_to_binaries;
+
+/// Each broker of the demo but standard output, which needs none: its name, which is also its feature, and its server.
+const BROKERS: [(&str, Option<Broker>); 5] = [
+    ("rabbitmq", Some(Broker::RabbitMq)),
+    ("nats", Some(Broker::Nats)),
+    ("sqs", Some(Broker::Sqs)),
+    ("kafka", Some(Broker::Kafka)),
+    ("webhook", None),
+];
 
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     println!("== build (minutes the first time)");
-    // What the tests build too, so that neither compiles anything again for the other.
-    must(&mut cargo(&["build", "--workspace", "--all-features", "--bins"]))?;
+    // For the broker that was asked for only: the clients of all of them take longer to compile than all the rest.
+    let packages = ["build", "-p", "outbox-relay", "-p", "outbox-examples", "--bins", "--features"];
+    must(cargo(&packages).arg(features(arguments)))?;
     run_built(arguments)
 }
 
@@ -18,7 +28,7 @@ pub(crate) fn run_built(arguments: &[String]) -> Outcome {
         Servers::default()
     } else {
         println!("== services");
-        Servers::acquire(None, &brokers(arguments))?
+        Servers::acquire(Purpose::Demo, None, &servers(arguments))?
     };
     println!("== demo");
     let mut command = std::process::Command::new(bin_dir().join("demo"));
@@ -28,28 +38,52 @@ pub(crate) fn run_built(arguments: &[String]) -> Outcome {
     must(&mut command)
 }
 
-/// The brokers that the arguments name.
-fn brokers(arguments: &[String]) -> Vec<Broker> {
-    let names =
-        [("rabbitmq", Broker::RabbitMq), ("nats", Broker::Nats), ("sqs", Broker::Sqs), ("kafka", Broker::Kafka)];
-    let named = |name: &str| {
-        let pair = |pair: &[String]| pair[0] == "--broker" && pair[1] == name;
-        arguments.contains(&format!("--broker={name}")) || arguments.windows(2).any(pair)
-    };
-    names.into_iter().filter(|(name, _)| named(name)).map(|(_, broker)| broker).collect()
+/// What is built into relay and demo.
+fn features(arguments: &[String]) -> String {
+    let is_custom = arguments.iter().any(|argument| argument == "--custom-relay");
+    // That relay is one file with all brokers in it.
+    let chosen = BROKERS.iter().filter(|(name, _)| is_custom || is_named(arguments, name));
+    let mut features = vec!["outbox-relay/cli".to_owned()];
+    features.extend(chosen.map(|(name, _)| format!("outbox-examples/{name}")));
+    features.extend(is_custom.then(|| "outbox-examples/custom-relay".to_owned()));
+    features.join(",")
+}
+
+/// The servers that the arguments ask for.
+fn servers(arguments: &[String]) -> Vec<Broker> {
+    let named = BROKERS.iter().filter(|(name, _)| is_named(arguments, name));
+    named.filter_map(|(_, server)| *server).collect()
+}
+
+fn is_named(arguments: &[String], broker: &str) -> bool {
+    let pair = |pair: &[String]| pair[0] == "--broker" && pair[1] == broker;
+    arguments.contains(&format!("--broker={broker}")) || arguments.windows(2).any(pair)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Broker, brokers};
+    use super::{Broker, features, servers};
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
 
     #[test]
-    fn a_demo_needs_the_broker_that_it_names() {
-        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(brokers(&words("--broker rabbitmq --events 5")), [Broker::RabbitMq]);
-        assert_eq!(brokers(&words("--broker=nats")), [Broker::Nats]);
-        assert_eq!(brokers(&words("--broker=sqs")), [Broker::Sqs]);
-        assert_eq!(brokers(&words("--broker stdout")), []);
-        assert_eq!(brokers(&[]), []);
+    fn a_demo_needs_the_server_of_the_broker_that_it_names() {
+        assert_eq!(servers(&words("--broker rabbitmq --events 5")), [Broker::RabbitMq]);
+        assert_eq!(servers(&words("--broker=nats")), [Broker::Nats]);
+        assert_eq!(servers(&words("--broker=sqs")), [Broker::Sqs]);
+        assert_eq!(servers(&words("--broker kafka")), [Broker::Kafka]);
+        assert_eq!(servers(&words("--broker webhook")), []);
+        assert_eq!(servers(&words("--broker stdout")), []);
+        assert_eq!(servers(&[]), []);
+    }
+
+    #[test]
+    fn a_demo_is_built_for_its_broker_only() {
+        assert_eq!(features(&words("--events 5")), "outbox-relay/cli");
+        assert_eq!(features(&words("--broker=webhook")), "outbox-relay/cli,outbox-examples/webhook");
+        let custom = features(&words("--custom-relay --broker nats"));
+        assert!(custom.contains("outbox-examples/sqs") && custom.ends_with("outbox-examples/custom-relay"), "{custom}");
     }
 }

@@ -15,7 +15,8 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask <command>
 
-  demo [--broker stdout|rabbitmq] [...]    run the demo against services started for it
+  demo [--broker stdout|rabbitmq|nats|sqs|kafka|webhook] [...]
+                                           run the demo against services started for it
   test [--full] [--pg MAJOR] [nextest arguments]
                                            run all tests against real services
   bench [--events N] [--rounds N]          events per second against two usual relays (docs/performance.md)

@@ -24,6 +24,16 @@ pub(crate) struct Servers {
     _started: Vec<Box<dyn Any>>,
 }
 
+/// What servers are taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Some tests start servers of their own beside those of the run: of other versions, or to kill, stop or configure
+    /// them. Their binaries are needed too, also where a URL names a server.
+    Tests,
+    /// One server of each kind is enough.
+    Demo,
+}
+
 /// A broker that a run needs beside PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Broker {
@@ -37,7 +47,10 @@ impl Broker {
     /// Those that have tests.
     pub(crate) const ALL: [Self; 4] = [Self::RabbitMq, Self::Nats, Self::Sqs, Self::Kafka];
 
-    fn take(self) -> Outcome<Taken> {
+    fn take(self, purpose: Purpose) -> Outcome<Taken> {
+        if purpose == Purpose::Tests {
+            self.find_for_tests()?;
+        }
         match self {
             Self::RabbitMq => take_rabbitmq(),
             Self::Nats => take_nats(),
@@ -45,23 +58,23 @@ impl Broker {
             Self::Kafka => take_kafka(),
         }
     }
+
+    /// Downloads what only tests need, where it is absent.
+    fn find_for_tests(self) -> Outcome {
+        match self {
+            Self::RabbitMq => Ok(()),
+            Self::Nats => find_nats(Version::New).and_then(|()| find_nats(Version::Old)),
+            Self::Sqs => find_sqs(Emulator::Fauxqs).and_then(|()| find_sqs(Emulator::Ministack)),
+            Self::Kafka => find_kafka(),
+        }
+    }
 }
 
 impl Servers {
     /// Takes or starts what is needed; starting all at once costs what the slowest one does.
-    pub(crate) fn acquire(pg_major: Option<u32>, brokers: &[Broker]) -> Outcome<Self> {
-        let starting: Vec<_> = brokers
-            .iter()
-            .map(|broker| {
-                (
-                    *broker,
-                    std::thread::spawn({
-                        let broker = *broker;
-                        move || broker.take()
-                    }),
-                )
-            })
-            .collect();
+    pub(crate) fn acquire(purpose: Purpose, pg_major: Option<u32>, brokers: &[Broker]) -> Outcome<Self> {
+        let start = |broker: Broker| (broker, std::thread::spawn(move || broker.take(purpose)));
+        let starting: Vec<_> = brokers.iter().copied().map(start).collect();
         let mut servers = Self::default();
         let mut taken = vec![take_postgres(pg_major)];
         for (broker, starting) in starting {
@@ -126,8 +139,6 @@ fn take_rabbitmq() -> Outcome<Taken> {
 }
 
 fn take_nats() -> Outcome<Taken> {
-    // Tests with limits, users or certificates start servers of their own, of both lines.
-    find_nats()?;
     if let Some(url) = variable(nats::URL_VARIABLE) {
         println!("NATS: the one that {} names", nats::URL_VARIABLE);
         return Ok((vec![(nats::URL_VARIABLE, url)], None));
@@ -141,8 +152,6 @@ fn take_nats() -> Outcome<Taken> {
 }
 
 fn take_sqs() -> Outcome<Taken> {
-    // Tests that kill or stop their server start their own, of both kinds.
-    find_sqs()?;
     if let Some(url) = variable(sqs::URL_VARIABLE) {
         println!("SQS: the one that {} names", sqs::URL_VARIABLE);
         return Ok((vec![(sqs::URL_VARIABLE, url)], None));
@@ -158,8 +167,6 @@ fn take_sqs() -> Outcome<Taken> {
 fn take_kafka() -> Outcome<Taken> {
     if let Some(url) = variable(kafka::URL_VARIABLE) {
         println!("Kafka: the one that {} names", kafka::URL_VARIABLE);
-        // Tests that kill their broker or put a proxy before it start their own.
-        find_kafka()?;
         return Ok((vec![(kafka::URL_VARIABLE, url)], None));
     }
     if let Some(url) = services::live_url("kafka") {
@@ -196,34 +203,29 @@ pub(crate) fn start_rabbitmq() -> Outcome<RabbitMq> {
 
 /// Starts NATS, after downloading it where it is absent.
 pub(crate) fn start_nats() -> Outcome<Nats> {
-    find_nats()?;
+    find_nats(Version::New)?;
     println!("NATS: starting");
     Nats::start(Version::New).map_err(text)
 }
 
-/// Downloads NATS, new and old, where it is absent.
-fn find_nats() -> Outcome {
-    for line in [Version::New, Version::Old] {
-        if Binary::find(line).is_err() {
-            nats::download(line, &progress).map_err(text)?;
-        }
+/// Downloads a line of NATS where it is absent.
+fn find_nats(line: Version) -> Outcome {
+    if Binary::find(line).is_err() {
+        nats::download(line, &progress).map_err(text)?;
     }
     Ok(())
 }
 
 /// Starts an emulator of SQS, after downloading it where it is absent.
 pub(crate) fn start_sqs() -> Outcome<Sqs> {
-    find_sqs()?;
+    find_sqs(Emulator::Fauxqs)?;
     println!("SQS: starting {}", Emulator::Fauxqs.name());
     Sqs::start(Emulator::Fauxqs).map_err(text)
 }
 
-/// Downloads the emulators of SQS where they are absent.
-fn find_sqs() -> Outcome {
-    for emulator in [Emulator::Fauxqs, Emulator::Ministack] {
-        sqs::install(emulator, &progress).map_err(text)?;
-    }
-    Ok(())
+/// Downloads an emulator of SQS where it is absent.
+fn find_sqs(emulator: Emulator) -> Outcome {
+    sqs::install(emulator, &progress).map(drop).map_err(text)
 }
 
 /// Starts Kafka, after downloading it where it is absent.

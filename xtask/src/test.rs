@@ -9,7 +9,7 @@ use outbox_services::{LEDGER_VARIABLE, REQUIRE_VARIABLE, install};
 
 use crate::Outcome;
 use crate::cargo::{bin_dir, cargo, has_subcommand, must};
-use crate::servers::{Broker, Servers};
+use crate::servers::{Broker, Purpose, Servers};
 
 /// The services without which a run has not tested the project.
 const REQUIRED: [&str; 5] = ["pg", "amqp", "nats", "sqs", "kafka"];
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     let (major, mut filter) = take_major(arguments)?;
     let full = filter.iter().position(|argument| argument == "--full").map(|at| filter.remove(at)).is_some();
     println!("== services");
-    let servers = Servers::acquire(major, &Broker::ALL)?;
+    let servers = Servers::acquire(Purpose::Tests, major, &Broker::ALL)?;
     println!("== build");
     build()?;
     let ledger = Ledger::new()?;

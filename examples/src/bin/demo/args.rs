@@ -1,11 +1,14 @@
 //! What can be asked of the demo.
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
+
+use crate::broker::BrokerKind;
 
 /// Shows a transactional outbox at work: writers, a relay as a process of its own, a consumer, and the proof that what
 /// was committed arrived, and nothing else, in order.
 ///
-/// PostgreSQL and the broker are those of OUTBOX_TEST_PG_URL and OUTBOX_TEST_AMQP_URL, else started for the demo.
+/// PostgreSQL and the broker are those of OUTBOX_TEST_PG_URL and OUTBOX_TEST_AMQP_URL (NATS, SQS, KAFKA in place of AMQP),
+/// else started for the demo.
 /// Exits 0 only when everything holds.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "demo", max_term_width = 120)]
@@ -29,12 +32,4 @@ pub(crate) struct Args {
     /// Runs the relay of the example `custom-relay` instead of `outbox-relay`
     #[arg(long)]
     pub(crate) custom_relay: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BrokerKind {
-    /// JSON lines on the relay's standard output: needs no broker
-    Stdout,
-    /// A durable queue of RabbitMQ
-    Rabbitmq,
 }

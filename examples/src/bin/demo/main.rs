@@ -1,6 +1,7 @@
 //! The demo: `cargo xtask demo`, or `demo --help`.
 
 mod args;
+mod broker;
 mod relay;
 mod report;
 
@@ -10,21 +11,18 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use clap::Parser as _;
-use outbox_examples::consumer::{Arrivals, Queue};
+use outbox_examples::consumer::{Arrivals, Destination, Failure};
 use outbox_examples::orders::create_table;
 use outbox_examples::writers::{self, Journal, Load};
-use outbox_testkit::services::{postgres, rabbitmq};
+use outbox_testkit::services::postgres;
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 
-use self::args::{Args, BrokerKind};
+use self::args::Args;
 use self::relay::{Relay, Target, WINDOW};
 use self::report::{Seen, report};
-
-/// Why the demo could not come to a verdict.
-pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Enough that several hold the same order's place open at once, few enough for any server's `max_connections`.
 const WRITERS: usize = 40;
@@ -56,32 +54,26 @@ fn run(args: &Args) -> Result<bool, Failure> {
     // Dropped last, after everything that uses it has ended.
     let database = postgres::test_database("demo")?;
     say(started, &format!("database {}", database.name));
-    let broker = match args.broker {
-        BrokerKind::Stdout => None,
-        BrokerKind::Rabbitmq => Some(rabbitmq::shared()?),
-    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         tokio::select! {
-            outcome = with_broker(args, &database.url, broker.as_deref(), started) => outcome,
+            outcome = with_broker(args, &database.url, started) => outcome,
             interrupted = tokio::signal::ctrl_c() => { interrupted?; Err("interrupted".into()) }
             _ = terminate.recv() => Err("asked to stop".into()),
         }
     })
 }
 
-async fn with_broker(args: &Args, database: &str, broker: Option<&str>, started: Instant) -> Result<bool, Failure> {
-    let Some(url) = broker else {
-        say(started, "broker: none, the relay writes JSON lines to its standard output");
-        return demo(args, database, Target::Stdout, None, started).await;
-    };
+async fn with_broker(args: &Args, database: &str, started: Instant) -> Result<bool, Failure> {
     let micros = std::time::UNIX_EPOCH.elapsed()?.as_micros();
-    let queue = Queue::declare(url, &format!("outbox-demo-{}-{micros}", std::process::id())).await?;
-    say(started, &format!("broker: exchange and durable queue {}", queue.name()));
-    let target = Target::RabbitMq { url: url.to_owned(), exchange: queue.name().to_owned() };
-    let outcome = demo(args, database, target, Some(&queue), started).await;
-    let removed = queue.remove().await;
+    let Some(destination) = args.broker.create(&format!("outbox-demo-{}-{micros}", std::process::id())).await? else {
+        say(started, "broker: none, the relay writes JSON lines to its standard output");
+        return demo(args, database, None, started).await;
+    };
+    say(started, &format!("broker: {}, {}", args.broker.name(), destination.describe()));
+    let outcome = demo(args, database, Some(destination.as_ref()), started).await;
+    let removed = destination.remove().await;
     let held = outcome?;
     removed?;
     Ok(held)
@@ -90,14 +82,15 @@ async fn with_broker(args: &Args, database: &str, broker: Option<&str>, started:
 async fn demo(
     args: &Args,
     database: &str,
-    target: Target,
-    queue: Option<&Queue>,
+    destination: Option<&dyn Destination>,
     started: Instant,
 ) -> Result<bool, Failure> {
+    let settings = destination.map(Destination::settings).unwrap_or_default();
+    let target = Target { broker: args.broker, settings };
     let arrivals = Arrivals::default();
     let mut relay = Relay::prepare(database, &target, args.custom_relay, arrivals.clone()).await?;
     say(started, "migrated");
-    let outcome = watch(args, database, queue, &arrivals, &mut relay, started).await;
+    let outcome = watch(args, database, destination, &arrivals, &mut relay, started).await;
     match outcome {
         Ok(seen) => {
             let held = report(&seen);
@@ -114,15 +107,15 @@ async fn demo(
 async fn watch(
     args: &Args,
     database: &str,
-    queue: Option<&Queue>,
+    destination: Option<&dyn Destination>,
     arrivals: &Arrivals,
     relay: &mut Relay,
     started: Instant,
 ) -> Result<Seen, Failure> {
     relay.start()?;
     say(started, if args.custom_relay { "relay started: custom-relay" } else { "relay started: outbox-relay run" });
-    let consumer = match queue {
-        Some(queue) => Some(tokio::spawn(queue.consume(arrivals.clone()).await?)),
+    let consumer = match destination {
+        Some(destination) => Some(tokio::spawn(destination.consume(arrivals.clone()).await?)),
         None => None,
     };
     let pool = PgPoolOptions::new().max_connections(WRITER_CONNECTIONS).connect(database).await?;
@@ -132,14 +125,14 @@ async fn watch(
     let committed = Arc::new(AtomicUsize::new(0));
     say(started, &format!("{WRITERS} writers over {ORDERS} orders, {events} events"));
     let writers = tokio::spawn(writers::run(pool.clone(), load, Arc::clone(&committed)));
-    let mut crowd = Crowd { writers, committed, arrivals, relay, kills: 0 };
+    let mut crowd = Crowd { writers, committed, arrivals, relay, consumer, kills: 0 };
     let journal = crowd.until_all_arrived(events, usize::from(args.kill), started).await?;
-    let kills = crowd.kills;
+    let (kills, consumer) = (crowd.kills, crowd.consumer.take());
     drop(crowd);
     relay.stop().await?;
-    if let (Some(queue), Some(consumer)) = (queue, consumer) {
-        queue.send_end().await?;
-        tokio::time::timeout(PATIENCE, consumer).await.map_err(|_| "the queue's end did not come")???;
+    if let (Some(destination), Some(consumer)) = (destination, consumer) {
+        destination.end().await?;
+        tokio::time::timeout(PATIENCE, consumer).await.map_err(|_| "the consumer did not come to the end")???;
     }
     say(started, "relay stopped, consumer has read everything");
     let left = left(&pool).await?;
@@ -149,6 +142,8 @@ async fn watch(
         arrivals: arrivals.to_vec(),
         unreadable: arrivals.unreadable(),
         left,
+        // A line may break off with its writer; whatever a broker hands out is whole.
+        unreadable_allowed: if destination.is_none() { kills } else { 0 },
         kills,
         copies_allowed: kills * WINDOW,
     })
@@ -160,6 +155,7 @@ struct Crowd<'a> {
     committed: Arc<AtomicUsize>,
     arrivals: &'a Arrivals,
     relay: &'a mut Relay,
+    consumer: Option<JoinHandle<Result<(), Failure>>>,
     kills: usize,
 }
 
@@ -171,6 +167,10 @@ impl Crowd<'_> {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             self.relay.must_run()?;
+            if let Some(ended) = self.consumer.take_if(|consumer| consumer.is_finished()) {
+                ended.await??;
+                return Err("the consumer ended by itself".into());
+            }
             let now = (self.committed.load(Relaxed), self.arrivals.distinct());
             if now != last {
                 (last, moved_at) = (now, Instant::now());

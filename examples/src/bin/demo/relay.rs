@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use outbox_examples::consumer::{Arrivals, read_lines};
+use outbox_examples::consumer::{Arrivals, Failure, read_lines};
 use outbox_testkit::services::process::{Guard, Identity, private_dir};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
-use crate::Failure;
+use crate::broker::BrokerKind;
 
 /// How many events a relay may have handed to the broker and not yet deleted: what may be sent again after a kill.
 pub(crate) const WINDOW: usize = 2000;
@@ -21,13 +21,6 @@ const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// How much of the relay's log is shown when something went wrong.
 const LOG_LINES: usize = 20;
-
-/// Where the events go.
-#[derive(Debug, Clone)]
-pub(crate) enum Target {
-    Stdout,
-    RabbitMq { url: String, exchange: String },
-}
 
 /// A relay process, or the place for one. Dropped, the process is killed and its directory removed.
 pub(crate) struct Relay {
@@ -42,6 +35,12 @@ pub(crate) struct Relay {
 struct Running {
     child: Child,
     reader: Option<JoinHandle<std::io::Result<()>>>,
+}
+
+/// Where the events go: a broker, and what leads to a place at it.
+pub(crate) struct Target {
+    pub(crate) broker: BrokerKind,
+    pub(crate) settings: Vec<(&'static str, String)>,
 }
 
 /// What is started.
@@ -71,13 +70,10 @@ impl Relay {
         if !migrated.status.success() {
             return Err(format!("the migration failed: {}", String::from_utf8_lossy(&migrated.stderr)).into());
         }
-        let reads_stdout = matches!(target, Target::Stdout);
+        let reads_stdout = target.broker == BrokerKind::Stdout;
         let launch = if custom {
-            let mut arguments = vec![database.to_owned()];
-            match target {
-                Target::Stdout => arguments.push("stdout".to_owned()),
-                Target::RabbitMq { url, exchange } => arguments.extend([url.clone(), exchange.clone()]),
-            }
+            let mut arguments = vec![database.to_owned(), target.broker.name().to_owned()];
+            arguments.extend(target.settings.iter().map(|(_, value)| value.clone()));
             Launch { program: beside_us("custom-relay")?, arguments, reads_stdout }
         } else {
             let arguments = ["run", "--config", &config].map(str::to_owned).to_vec();
@@ -161,19 +157,17 @@ async fn read_to_end(running: Running) -> Result<(), Failure> {
 fn configuration(database: &str, target: &Target) -> Result<String, Failure> {
     // A JSON string is a TOML string as well.
     let quoted = |text: &str| serde_json::to_string(text);
-    let table = match target {
-        Target::Stdout => "[route.stdout]".to_owned(),
-        Target::RabbitMq { url, exchange } => {
-            format!("[route.rabbitmq]\nurl = {}\nexchange = {}", quoted(url)?, quoted(exchange)?)
-        }
-    };
+    let mut table = format!("[route.{}]\n", target.broker.name());
+    for (key, value) in &target.settings {
+        table.push_str(&format!("{key} = {}\n", quoted(value)?));
+    }
     // A short lease, for the relay that follows a killed one waits for its end; and no full sweep, which would deliver
     // late what the ordinary reads had passed over.
     Ok(format!(
         "[database]\nurl = {}\n\n\
          [relay]\nname = \"demo\"\nwindow = {WINDOW}\nlease = \"3s\"\nfull_sweep_interval = \"1h\"\n\n\
          [admin]\nlisten = \"off\"\n\n\
-         [[route]]\nname = \"orders\"\n\n{table}\n",
+         [[route]]\nname = \"orders\"\n\n{table}",
         quoted(database)?
     ))
 }
@@ -192,7 +186,6 @@ fn beside_us(name: &str) -> Result<PathBuf, Failure> {
     if path.is_file() {
         return Ok(path);
     }
-    let hint =
-        "cargo build -p outbox-relay -p outbox-examples --bins --features outbox-relay/cli,outbox-relay/rabbitmq";
+    let hint = "cargo build -p outbox-relay -p outbox-examples --bins --all-features";
     Err(format!("{} is not there: build it with `{hint}`, or run `cargo xtask demo`", path.display()).into())
 }
