@@ -160,7 +160,7 @@ fn contradictions_between_keys_are_found() {
     assert!(found[1].starts_with("database.max_connections (OUTBOX__DATABASE__MAX_CONNECTIONS): must be 3 to 100"));
 }
 
-#[path = "tests_routes.rs"]
+#[path = "routes_tests.rs"]
 mod routes;
 
 #[test]
