@@ -95,3 +95,45 @@ async fn receive(State((verifier, arrivals)): State<Receiving>, headers: HeaderM
     arrivals.add_by_id(headers.get("webhook-id").and_then(|id| id.to_str().ok()));
     StatusCode::NO_CONTENT
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
+    const BODY: &str = "{}";
+
+    #[tokio::test]
+    async fn what_is_not_signed_by_the_secret_is_refused_and_no_event() {
+        let webhook = Webhook::create().await.unwrap();
+        let arrivals = Arrivals::default();
+        let reading = tokio::spawn(webhook.consume(arrivals.clone()).await.unwrap());
+        let stranger = Webhook::create().await.unwrap().secret;
+        for (secret, status) in [(&stranger, "401"), (&webhook.secret, "204"), (&stranger, "401")] {
+            let answer = post(webhook.address, secret).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+        }
+        webhook.end().await.unwrap();
+        reading.await.unwrap().unwrap();
+        assert_eq!((arrivals.to_vec().len(), arrivals.unreadable()), (1, 2));
+    }
+
+    async fn post(to: SocketAddr, secret: &str) -> String {
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+        let signer = standardwebhooks::Webhook::new(secret).unwrap();
+        let signature = signer.sign(ID, i64::try_from(now).unwrap(), BODY.as_bytes()).unwrap();
+        let request = format!(
+            "POST {PATH} HTTP/1.1\r\nhost: {to}\r\nconnection: close\r\ncontent-length: {}\r\n\
+             webhook-id: {ID}\r\nwebhook-timestamp: {now}\r\nwebhook-signature: {signature}\r\n\r\n{BODY}",
+            BODY.len()
+        );
+        let mut connection = TcpStream::connect(to).await.unwrap();
+        connection.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+}
