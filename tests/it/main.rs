@@ -3,6 +3,7 @@
 
 mod database;
 mod deadline;
+mod destination;
 mod embedded;
 mod load;
 mod queue;
@@ -10,13 +11,15 @@ mod recorder;
 mod relay;
 
 mod atomicity;
+mod bad_events;
 mod clocks;
 mod database_faults;
 mod kills;
 mod late_commits;
-mod missing_exchange;
+mod missing_destinations;
 mod names_and_ids;
 mod order;
+mod outages;
 mod refusals;
 mod retries;
 mod routes;

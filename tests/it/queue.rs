@@ -69,11 +69,10 @@ impl Queue {
         queue
     }
 
-    /// The same queue seen over a new connection, after the broker was restarted.
-    pub(crate) async fn again(self) -> Self {
-        let connection = Connection::connect(&self.url, ConnectionProperties::default()).await.unwrap();
-        let channel = connection.create_channel().await.unwrap();
-        Self { channel, _connection: connection, ..self }
+    /// Takes a new connection, after the broker was restarted.
+    pub(crate) async fn connect_again(&mut self) {
+        self._connection = Connection::connect(&self.url, ConnectionProperties::default()).await.unwrap();
+        self.channel = self._connection.create_channel().await.unwrap();
     }
 
     pub(crate) async fn declare_exchange(&self) {

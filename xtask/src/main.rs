@@ -4,6 +4,7 @@
 mod bench;
 mod cargo;
 mod ci;
+mod conformance;
 mod demo;
 mod servers;
 mod services;

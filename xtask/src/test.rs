@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use outbox_services::{LEDGER_VARIABLE, REQUIRE_VARIABLE, install};
+use outbox_services::{CHECK, LEDGER_VARIABLE, REQUIRE_VARIABLE, install};
 
-use crate::Outcome;
 use crate::cargo::{bin_dir, cargo, has_subcommand, must};
 use crate::servers::{Broker, Purpose, Servers};
+use crate::{Outcome, conformance};
 
 /// The services without which a run has not tested the project.
 const REQUIRED: [&str; 5] = ["pg", "amqp", "nats", "sqs", "kafka"];
@@ -52,8 +52,12 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         println!("== documentation tests");
         prepared(&mut cargo(&["test", "--doc", "--workspace", "--all-features"]))?;
     }
+    println!("== conformance of publishers");
+    let noted = ledger.text()?;
+    let conformed = conformance::judge(&noted, chosen.is_empty());
     println!("== services used");
-    ledger.judge(chosen.is_empty())
+    judge_services(&noted, chosen.is_empty())?;
+    conformed
 }
 
 /// Builds the binaries that tests run. With the tests in one go: their features are then unified once, and nothing is
@@ -80,7 +84,7 @@ pub(crate) fn take_major(arguments: &[String]) -> Outcome<(Option<u32>, Vec<Stri
     Ok((Some(major), rest))
 }
 
-/// The file in which each test notes the service that it used.
+/// The file in which each test notes the service that it used, and each conformance check its result.
 struct Ledger {
     path: PathBuf,
 }
@@ -93,13 +97,8 @@ impl Ledger {
         Ok(Self { path })
     }
 
-    /// Prints how many tests used each service; fails on any that was skipped, and on a service that nobody used.
-    fn judge(&self, all_ran: bool) -> Outcome {
-        let text =
-            fs::read_to_string(&self.path).map_err(|error| format!("can't read {}: {error}", self.path.display()))?;
-        let (report, problems) = judge(&text, all_ran);
-        print!("{report}");
-        if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+    fn text(&self) -> Outcome<String> {
+        fs::read_to_string(&self.path).map_err(|error| format!("can't read {}: {error}", self.path.display()))
     }
 }
 
@@ -115,6 +114,13 @@ fn remove(path: &Path) {
     }
 }
 
+/// Prints how many tests used each service; fails on any that was skipped, and on a service that nobody used.
+fn judge_services(ledger: &str, all_ran: bool) -> Outcome {
+    let (report, problems) = judge(ledger, all_ran);
+    print!("{report}");
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+}
+
 fn judge(ledger: &str, all_ran: bool) -> (String, Vec<String>) {
     let lines: BTreeSet<(&str, &str, &str)> = ledger
         .lines()
@@ -122,6 +128,7 @@ fn judge(ledger: &str, all_ran: bool) -> (String, Vec<String>) {
             let mut fields = line.splitn(3, '\t');
             Some((fields.next()?, fields.next()?, fields.next()?))
         })
+        .filter(|line| line.0 != CHECK)
         .collect();
     let mut services: BTreeSet<&str> = lines.iter().map(|line| line.0).collect();
     services.extend(REQUIRED);

@@ -88,4 +88,6 @@ fn setup() -> std::future::Ready<Option<Buffer>> {
     std::future::ready(Some(Buffer(Scripted::default())))
 }
 
-outbox_testkit::publisher_suite!(setup);
+mod stdout {
+    outbox_testkit::publisher_suite!(super::setup);
+}

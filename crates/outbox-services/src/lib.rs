@@ -12,6 +12,7 @@
 
 pub mod install;
 pub mod kafka;
+mod ledger;
 pub mod nats;
 pub mod postgres;
 pub mod process;
@@ -19,7 +20,8 @@ pub mod rabbitmq;
 mod require;
 pub mod sqs;
 
-pub use require::{LEDGER_VARIABLE, REQUIRE_VARIABLE, require_or_skip};
+pub use ledger::{CHECK, LEDGER_VARIABLE, note_check};
+pub use require::{REQUIRE_VARIABLE, require_or_skip};
 
 /// Why a service could not be had; the text says what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,14 +1,10 @@
-//! Skipping or failing when a service is absent, and the ledger that proves that tests did use it.
-
-use std::io::Write;
+//! Skipping or failing when a service is absent; which of them, the ledger tells.
 
 use crate::Result;
+use crate::ledger::note;
 
 /// Comma-separated services (`pg,amqp`) whose absence fails a test instead of skipping it.
 pub const REQUIRE_VARIABLE: &str = "OUTBOX_TEST_REQUIRE";
-
-/// A file to which each test appends the service that it used or skipped; `cargo xtask test` counts the lines.
-pub const LEDGER_VARIABLE: &str = "OUTBOX_TEST_LEDGER";
 
 /// Turns an absent service into a visible skip (`None`), or into a failure where [`REQUIRE_VARIABLE`] names it.
 ///
@@ -20,7 +16,9 @@ pub const LEDGER_VARIABLE: &str = "OUTBOX_TEST_LEDGER";
 /// # Panics
 /// When the service is absent and required.
 pub fn require_or_skip<T>(service: &str, outcome: Result<T>) -> Option<T> {
-    note(service, if outcome.is_ok() { "used" } else { "skipped" });
+    // Both test runners name the thread after the test.
+    let test = std::thread::current().name().unwrap_or("unnamed").to_owned();
+    note(&[service, if outcome.is_ok() { "used" } else { "skipped" }, &test]);
     decide(service, outcome, &std::env::var(REQUIRE_VARIABLE).unwrap_or_default())
 }
 
@@ -33,20 +31,6 @@ fn decide<T>(service: &str, outcome: Result<T>, required: &str) -> Option<T> {
             println!("SKIPPED: {error}");
             None
         }
-    }
-}
-
-/// Appends one line to the ledger. Both test runners name the thread after the test.
-fn note(service: &str, what: &str) {
-    let Some(path) = std::env::var_os(LEDGER_VARIABLE) else { return };
-    let line = format!("{service}\t{what}\t{}\n", std::thread::current().name().unwrap_or("unnamed"));
-    let written = std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(&path)
-        .and_then(|mut file| file.write_all(line.as_bytes()));
-    if let Err(error) = written {
-        panic!("{LEDGER_VARIABLE} is set to {}, which can't be written: {error}", path.display());
     }
 }
 

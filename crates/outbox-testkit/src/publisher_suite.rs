@@ -3,11 +3,13 @@
 //! An implementation gives a [`PublisherHarness`] and calls [`publisher_suite!`](crate::publisher_suite!): one named
 //! test for each check. A check panics when the publisher breaks the contract. A capability that is not declared has
 //! its documented refusal checked; what a harness can't do is *not claimed*: the check then prints so instead of
-//! passing silently.
+//! passing silently. Each result is noted under the name of the package and of the module that calls the macro;
+//! `cargo xtask test` makes a table of them.
 
 pub mod delivery;
 pub mod faults;
 pub mod lifecycle;
+mod record;
 pub mod refusals;
 
 use std::collections::BTreeMap;
@@ -20,6 +22,10 @@ use outbox_core::{
     Capabilities, Envelope, ErrorKind, EventId, Headers, Outcome, Payload, PublishError, Publisher, Receipt,
 };
 use uuid::Uuid;
+
+#[doc(hidden)]
+pub use record::recorded;
+use record::{not_claimed, partly_not_claimed};
 
 /// The aggregate type of all events of the suite.
 pub const AGGREGATE_TYPE: &str = "suite";
@@ -142,7 +148,9 @@ macro_rules! publisher_suite {
             #[::tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $check() {
                 if let Some(harness) = $setup().await {
-                    $crate::publisher_suite::$module::$check(&harness).await;
+                    let check = $crate::publisher_suite::$module::$check(&harness);
+                    let (package, module) = (env!("CARGO_PKG_NAME"), module_path!());
+                    $crate::publisher_suite::recorded(package, module, stringify!($check), check).await;
                 }
             }
         )+)+
@@ -241,9 +249,4 @@ async fn publish_until_confirmed(publisher: &dyn Publisher, event: &Envelope) {
 
 fn is_passing(error: &PublishError) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Throttled | ErrorKind::Unconfirmed)
-}
-
-/// Prints that a check has nothing to check here.
-fn not_claimed(what: &str) {
-    println!("not claimed: {what}");
 }
