@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::database::Database;
 use crate::deadline::{seconds, until, within};
-use crate::destination::{Destination, KafkaTopic, NatsStream, RabbitMqQueue, SqsKind, SqsQueue, WebhookEndpoint};
+use crate::destination::{Destination, KafkaTopic, NatsStream, RabbitMqQueue, WebhookEndpoint};
 use crate::load;
 use crate::relay::RelayConfig;
 
@@ -29,13 +29,6 @@ async fn nats_stream() {
 async fn kafka_topic() {
     if let Some(topic) = KafkaTopic::shared() {
         pauses_until_it_is_made(topic).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn sqs_queue() {
-    if let Some(queue) = SqsQueue::shared(SqsKind::Fifo) {
-        pauses_until_it_is_made(queue).await;
     }
 }
 

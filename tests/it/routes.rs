@@ -159,9 +159,11 @@ async fn routes_are_changed_without_a_copy_or_a_loss() {
             ready && !owner && why.contains(r#"`carts` matches aggregate_type = ["cart", "order"] instead of"#)
         })
         .await;
-        assert_eq!(after.logged("relays with other routes are at work"), 2, "once for each route in a minute");
+        let told = || after.logged("relays with other routes are at work");
+        until(seconds(10), "each route tells of it", || async { told() >= 2 }).await;
         second_consumer.wait_for(second_consumer.count() + 500, seconds(30)).await;
         assert_eq!(first_consumer.count(), 0, "the old routes are in force");
+        assert_eq!(told(), 2, "once for each route in a minute");
         assert_eq!(before.stop().await, Some(0));
         let stopped = Instant::now();
         wait_owner(&after, 0).await;

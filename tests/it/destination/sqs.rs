@@ -26,6 +26,8 @@ pub(crate) struct SqsQueue {
     endpoint: String,
     kind: SqsKind,
     name: String,
+    /// As the server gives it; known once the queue is made.
+    url: String,
     client: Client,
     arrived: Vec<EventId>,
 }
@@ -51,24 +53,27 @@ impl SqsQueue {
             .http_client(aws_smithy_http_client::Builder::new().build_http());
         let suffix = if kind == SqsKind::Fifo { ".fifo" } else { "" };
         let name = format!("it-{}{suffix}", Uuid::now_v7().simple());
-        Self { server, endpoint, kind, name, client: Client::from_conf(config.build()), arrived: Vec::new() }
-    }
-
-    /// The account is that of the emulators. Both find a queue by the path alone.
-    fn url(&self) -> String {
-        format!("{}/000000000000/{}", self.endpoint.trim_end_matches('/'), self.name)
+        Self {
+            server,
+            endpoint,
+            kind,
+            name,
+            url: String::new(),
+            client: Client::from_conf(config.build()),
+            arrived: Vec::new(),
+        }
     }
 
     /// Takes up to ten messages.
     async fn take(&self) -> Vec<Message> {
-        let request = self.client.receive_message().queue_url(self.url()).max_number_of_messages(10);
+        let request = self.client.receive_message().queue_url(&self.url).max_number_of_messages(10);
         let messages = request.message_attribute_names("event-id").send().await.unwrap().messages.unwrap_or_default();
         if !messages.is_empty() {
             let entries = messages.iter().enumerate().map(|(index, message)| {
                 let entry = DeleteMessageBatchRequestEntry::builder().id(index.to_string());
                 entry.receipt_handle(message.receipt_handle().unwrap()).build().unwrap()
             });
-            let delete = self.client.delete_message_batch().queue_url(self.url()).set_entries(Some(entries.collect()));
+            let delete = self.client.delete_message_batch().queue_url(&self.url).set_entries(Some(entries.collect()));
             assert!(delete.send().await.unwrap().failed().is_empty());
         }
         messages
@@ -82,7 +87,7 @@ impl Destination for SqsQueue {
     }
 
     fn lead(&self, config: RelayConfig) -> RelayConfig {
-        let config = config.with("route.0.sqs.queue_url", &self.url()).with("route.0.sqs.region", REGION);
+        let config = config.with("route.0.sqs.queue_url", &self.url).with("route.0.sqs.region", REGION);
         let config = config.with("route.0.sqs.endpoint_url", &self.endpoint);
         config.with("route.0.sqs.access_key_id", "key").with("route.0.sqs.secret_access_key", "secret")
     }
@@ -100,8 +105,7 @@ impl Destination for SqsQueue {
         if self.kind == SqsKind::Fifo {
             request = request.attributes(QueueAttributeName::FifoQueue, "true");
         }
-        let url = request.send().await.unwrap().queue_url.unwrap();
-        assert!(url.ends_with(self.url().rsplit_once("000000000000").unwrap().1), "{url}");
+        self.url = request.send().await.unwrap().queue_url.unwrap();
     }
 
     async fn arrived(&mut self) -> Vec<EventId> {

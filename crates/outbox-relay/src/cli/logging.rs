@@ -24,7 +24,9 @@ const OURS: &[&str] = &[
 
 /// Clients that log each error that they also return, an ordinary close among them, or one line for each refused event.
 /// What they return reaches the log with its meaning, from us.
-const SILENT: &[&str] = &["lapin", "async_nats"];
+///
+/// The driver of PostgreSQL shows the value of a parameter of the URL that it does not know, such as a misspelt password.
+const SILENT: &[&str] = &["lapin", "async_nats", "krafka", "sqlx_postgres::options"];
 
 /// Starts logging; a second call in one process changes nothing.
 pub(crate) fn start(log: Log) {

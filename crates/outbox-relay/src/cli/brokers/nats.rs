@@ -17,7 +17,8 @@ const KEYS: &[Key] = &[
     key(
         NATS,
         "url",
-        Kind::SecretUrl,
+        // Not as a URL that is shown without its password: a user alone is a token, and there may be several servers.
+        Kind::Secret,
         Default::Required("nats://localhost:4222"),
         "NATS, as `nats://user:password@host:4222` or `tls://…`; several servers of one cluster with commas between them.",
     ),
