@@ -35,7 +35,6 @@ async fn nats_old_server() {
     }
 }
 
-#[ignore = "the stand-in for Kafka was seen to lose a confirmed batch when it was killed; the cause is not found"]
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka() {
     if let Some(topic) = KafkaTopic::own() {

@@ -137,12 +137,20 @@ impl Kafka {
         run(&mut command).map(|_| ())
     }
 
-    /// Kills the broker as the kernel would. What it acknowledged survives if it is durable.
+    /// Kills the broker as the kernel would. What it acknowledged survives if it is durable: then the kill falls behind
+    /// an append, before its answer.
     ///
     /// # Errors
     /// When it can't be signalled.
     pub fn kill9(&mut self) -> Result<()> {
-        self.end("KILL")
+        match self.objects.take() {
+            Some(objects) => {
+                let ended = objects.kill_behind_append(|| self.end("KILL"));
+                self.objects = Some(objects);
+                ended
+            }
+            None => self.end("KILL"),
+        }
     }
 
     /// Stops the broker politely and waits until it is gone.

@@ -2,12 +2,18 @@
 //!
 //! It speaks the part of the S3 protocol that Tansu uses: put with conditions, get, head, list, delete. Objects are in
 //! memory; nothing is authenticated.
+//!
+//! Tansu appends in three puts: the producer's sequence, the watermark, the records. Killed between the first and the
+//! last it has a sequence without records, takes the producer's second try for a copy, and confirms what it does not
+//! have. Apache Kafka learns sequences from the log itself and can't do that. So a kill of ours falls right behind an
+//! append, before its answer: [`Objects::kill_behind_append`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::{Result, ServiceError};
 
@@ -18,6 +24,10 @@ const MAX_HEADERS: usize = 200;
 const MAX_OBJECT_BYTES: usize = 64 * 1024 * 1024;
 /// The bucket that all objects are in.
 const BUCKET: &str = "outbox";
+/// Part of the key of an object that holds records.
+const RECORDS: &str = "/records/";
+/// How long a kill waits for an append; a broker that appends nothing for so long has none half done.
+const APPEND_LIMIT: Duration = Duration::from_secs(1);
 const LAST_MODIFIED: &str = "Thu, 01 Jan 2026 00:00:00 GMT";
 
 /// A store with its listener. Its threads end with it, and with their connections.
@@ -25,13 +35,38 @@ const LAST_MODIFIED: &str = "Thu, 01 Jan 2026 00:00:00 GMT";
 pub struct Objects {
     address: SocketAddr,
     stopped: Arc<AtomicBool>,
+    store: Arc<Store>,
+}
+
+#[derive(Debug, Default)]
+struct Store {
+    shelf: Mutex<Shelf>,
+    changed: Condvar,
+}
+
+impl Store {
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Debug, Default)]
 struct Shelf {
     objects: BTreeMap<String, Object>,
+    /// Connections of killed brokers belong to an earlier one; what they still ask for is not done.
+    generation: u64,
+    kill: Kill,
     /// Of all puts so far: an entity tag is never used twice.
     puts: u64,
+}
+
+/// Whether somebody wants to kill the broker behind its next append, and whether that has come: nothing is stored then.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Kill {
+    #[default]
+    Unwanted,
+    Wanted,
+    Due,
 }
 
 #[derive(Debug, Clone)]
@@ -50,19 +85,35 @@ impl Objects {
         let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let stopped = Arc::new(AtomicBool::new(false));
-        let (shelf, ended) = (Arc::new(Mutex::new(Shelf::default())), Arc::clone(&stopped));
+        let store = Arc::<Store>::default();
+        let (shared, ended) = (Arc::clone(&store), Arc::clone(&stopped));
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 if ended.load(Ordering::Relaxed) {
                     return;
                 }
-                let shelf = Arc::clone(&shelf);
+                let store = Arc::clone(&shared);
                 // A connection that fails is its client's to repeat.
                 let Ok(client) = client else { continue };
-                std::thread::spawn(move || serve(&client, &shelf));
+                std::thread::spawn(move || serve(&client, &store));
             }
         });
-        Ok(Self { address, stopped })
+        Ok(Self { address, stopped, store })
+    }
+
+    /// Calls `kill` right behind the next append, while nothing else is stored, and does nothing more for connections
+    /// of the killed broker. Without an append within a second there is none to wait for.
+    pub(super) fn kill_behind_append<T>(&self, kill: impl FnOnce() -> T) -> T {
+        let mut shelf = self.store.shelf();
+        shelf.kill = Kill::Wanted;
+        let waited = self.store.changed.wait_timeout_while(shelf, APPEND_LIMIT, |shelf| shelf.kill == Kill::Wanted);
+        let (mut shelf, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let result = kill();
+        shelf.generation += 1;
+        shelf.kill = Kill::Unwanted;
+        drop(shelf);
+        self.store.changed.notify_all();
+        result
     }
 
     /// What leads a broker here: its storage engine and its environment.
@@ -107,10 +158,21 @@ impl Response {
 }
 
 /// One connection, request after request, until its client leaves or sends what nobody understands.
-fn serve(client: &TcpStream, shelf: &Mutex<Shelf>) {
+fn serve(client: &TcpStream, store: &Store) {
     let mut reader = BufReader::new(client);
+    let generation = store.shelf().generation;
     while let Ok(Some(request)) = read(&mut reader) {
-        let response = answer(&request, &mut shelf.lock().unwrap_or_else(PoisonError::into_inner));
+        let shelf = store.shelf();
+        let free = store.changed.wait_while(shelf, |shelf| shelf.kill == Kill::Due && shelf.generation == generation);
+        let mut shelf = free.unwrap_or_else(PoisonError::into_inner);
+        if shelf.generation != generation {
+            return;
+        }
+        let response = answer(&request, &mut shelf);
+        if shelf.kill == Kill::Due {
+            store.changed.notify_all();
+        }
+        drop(shelf);
         if write(client, &response, request.method == "HEAD").is_err() {
             return;
         }
@@ -177,6 +239,9 @@ fn put(key: &str, request: &Request, shelf: &mut Shelf) -> Response {
         return Response::empty("412 Precondition Failed");
     }
     shelf.puts += 1;
+    if shelf.kill == Kill::Wanted && key.contains(RECORDS) {
+        shelf.kill = Kill::Due;
+    }
     let tag = format!("\"{}\"", shelf.puts);
     shelf.objects.insert(key.to_owned(), Object { body: Arc::new(request.body.clone()), tag: tag.clone() });
     Response { tag: Some(tag), ..Response::empty("200 OK") }
