@@ -37,9 +37,7 @@ impl End {
     pub(crate) fn sign(self) -> Option<Sign> {
         match self {
             Self::Answered { status: 200..=299, .. } => Some(Sign::Accepted),
-            Self::Answered { status, .. } if is_broken_handler(status) || is_broken_gateway(status) => {
-                Some(Sign::Trouble)
-            }
+            Self::Answered { status, .. } if is_trouble(status) => Some(Sign::Trouble),
             Self::Unanswered => Some(Sign::Trouble),
             _ => None,
         }
@@ -68,6 +66,14 @@ pub(crate) enum Verdict {
         only_topic: bool,
     },
 }
+
+/// Says nothing about who is to blame: one event, or an endpoint that answers everybody so.
+fn is_trouble(status: u16) -> bool {
+    is_broken_handler(status) || is_broken_gateway(status) || status == REQUEST_TIMEOUT
+}
+
+/// The receiver gave up waiting for the request, as one that is overloaded does with everybody's.
+const REQUEST_TIMEOUT: u16 = 408;
 
 /// The handler failed: 500, and the codes of the same meaning that servers make up.
 fn is_broken_handler(status: u16) -> bool {
@@ -101,8 +107,7 @@ pub(crate) fn classify(end: End, trouble: Trouble) -> Verdict {
         413 | 431 if !retry_after => refused(Rejected),
         // Not now: asked to slow down (529 and 509 are common without a standard), storage full, too early.
         425 | 429 | 503 | 507 | 509 | 529 => refused(Throttled),
-        // The receiver gave up waiting for the request.
-        408 => refused(Unconfirmed),
+        REQUEST_TIMEOUT => refused(Unconfirmed),
         400..=499 => refused(Failed),
         status if is_broken_gateway(status) => refused(Unconfirmed),
         // A handler that fails with every event is ill, and no event may be charged for that.
@@ -169,6 +174,23 @@ mod tests {
         }
     }
 
+    /// Whatever the relay may charge in the end (`Failed`, and `Unconfirmed` after a good check) and may be everybody's
+    /// must count as trouble: otherwise an endpoint that answers nothing else charges its way to dead letters.
+    #[test]
+    fn what_an_ill_endpoint_answers_is_charged_to_nobody() {
+        for status in (500..=999).chain([408, 425, 429]) {
+            for retry_after in [false, true] {
+                let end = End::Answered { status, retry_after };
+                let Verdict::Refused { kind, .. } = classify(end, Trouble::Common) else { panic!("{status}") };
+                match kind {
+                    Throttled | Misconfigured => assert_eq!(end.sign(), None, "{status}: free in any case"),
+                    Unconfirmed => assert_eq!(end.sign(), Some(Sign::Trouble), "{status}"),
+                    _ => panic!("{status} would be charged: {kind}"),
+                }
+            }
+        }
+    }
+
     #[test]
     fn what_an_end_says_about_the_endpoint() {
         let check = |end: End, sign| assert_eq!(end.sign(), sign, "{end:?}");
@@ -176,6 +198,7 @@ mod tests {
         check(answered(204), Some(Sign::Accepted));
         check(answered(500), Some(Sign::Trouble));
         check(answered(502), Some(Sign::Trouble));
+        check(answered(408), Some(Sign::Trouble));
         check(End::Unanswered, Some(Sign::Trouble));
         for end in [End::Unreached, End::Forbidden, answered(400), answered(404), answered(429), answered(503)] {
             check(end, None);

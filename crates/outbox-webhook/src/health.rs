@@ -1,6 +1,6 @@
 //! What the answers so far say about the endpoint: asked to wait, in trouble, or well. Pure: the caller brings the time.
 //!
-//! A 500, a 502 or a lost answer is either one event's fault or the endpoint's. One answer does not tell; the answers
+//! A 500, a 502, a 408 or a lost answer is either one event's fault or the endpoint's. One answer does not tell; the answers
 //! around it do: an endpoint that takes other events is well. So troubles are counted since an event was last taken.
 //! In an outage nothing is taken, and nothing is charged; a poisonous event among good ones stands out.
 
@@ -35,13 +35,15 @@ pub(crate) struct Health {
     /// The event that had them all, as long as it was one.
     only: Option<EventId>,
     last_trouble: Option<Instant>,
+    /// No check has been made since the last trouble.
+    is_untold: bool,
     wait_until: Option<Instant>,
 }
 
 impl Health {
     /// An event was taken.
     pub(crate) fn accepted(&mut self) {
-        (self.troubles, self.only, self.last_trouble) = (0, None, None);
+        (self.troubles, self.only, self.last_trouble, self.is_untold) = (0, None, None, false);
     }
 
     /// An event had trouble.
@@ -49,6 +51,7 @@ impl Health {
         self.only = if self.troubles == 0 { Some(id) } else { self.only.filter(|only| *only == id) };
         self.troubles = self.troubles.saturating_add(1);
         self.last_trouble = Some(now);
+        self.is_untold = true;
         if self.is_common() { Trouble::Common } else { Trouble::OfOne }
     }
 
@@ -65,9 +68,11 @@ impl Health {
     }
 
     /// Why an endpoint that can be connected to is not well. The relay charges an event that was sent alone and not
-    /// answered when the check that follows is good, so a second trouble in a row makes it a bad one.
-    pub(crate) fn against_checking(&self, now: Instant) -> Option<PublishError> {
-        let resting = || (self.troubles > 1 && self.in_rest(now)).then(|| self.in_trouble());
+    /// answered when the check that follows is good, so a second trouble in a row makes that one a bad one, however
+    /// long after the trouble it comes.
+    pub(crate) fn against_checking(&mut self, now: Instant) -> Option<PublishError> {
+        let is_told_now = std::mem::take(&mut self.is_untold);
+        let resting = || (self.troubles > 1 && (is_told_now || self.in_rest(now))).then(|| self.in_trouble());
         self.waiting(now).or_else(resting)
     }
 
@@ -88,7 +93,7 @@ impl Health {
 
     fn in_trouble(&self) -> PublishError {
         let detail = format!(
-            "the endpoint took none of the last {} requests (5xx or no answer); nothing is sent for up to {REST:?}",
+            "the endpoint took none of the last {} requests (5xx, 408 or no answer); nothing is sent for up to {REST:?}",
             self.troubles
         );
         PublishError::new(ErrorKind::Unavailable, detail)
@@ -157,6 +162,20 @@ mod tests {
         health.accepted();
         health.trouble(id(1), now);
         assert!(health.against_checking(now).is_none());
+    }
+
+    /// Whatever pause the relay makes between a trouble and its probe.
+    #[test]
+    fn the_check_that_follows_a_trouble_is_bad_however_late_it_comes() {
+        let (mut health, now) = (Health::default(), Instant::now());
+        health.trouble(id(1), now);
+        health.trouble(id(1), now);
+        let late = now + 100 * REST;
+        assert!(health.against_checking(late).is_some());
+        assert!(health.against_checking(late).is_none(), "once");
+        health.trouble(id(1), late);
+        health.accepted();
+        assert!(health.against_checking(late).is_none());
     }
 
     #[test]

@@ -70,6 +70,13 @@ async fn a_gateway_without_its_endpoint_charges_nobody() {
     an_outage(Reply::status(504), 0).await;
 }
 
+/// It has no time for requests, or takes none yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endpoint_that_gives_up_on_every_request_charges_nobody() {
+    an_outage(Reply::status(408), 0).await;
+    an_outage(Reply::status(425), 0).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_endpoint_that_says_503_charges_nobody() {
     an_outage(Reply::status(503), 0).await;
@@ -89,7 +96,7 @@ async fn a_handler_that_always_fails_charges_a_few_events_once() {
 /// With one event only nothing tells an outage from poison: a gateway's answer charges nothing, a handler's does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_single_event_is_charged_for_a_500_only() {
-    for (status, expected) in [(500, 6), (502, 0)] {
+    for (status, expected) in [(500, 6), (502, 0), (408, 0)] {
         let receiver = Receiver::start().await;
         let publisher = publisher(receiver.url("/"));
         let events = events(1);
@@ -103,7 +110,7 @@ async fn a_single_event_is_charged_for_a_500_only() {
 /// One event breaks the handler, the gateway or the connection; the others are well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_poisonous_event_is_charged_alone() {
-    for reply in [Reply::status(500), Reply::status(502), Reply::Cut] {
+    for reply in [Reply::status(500), Reply::status(502), Reply::status(408), Reply::Cut] {
         let receiver = Receiver::start().await;
         let publisher = publisher(receiver.url("/"));
         let events = events(20);
