@@ -47,6 +47,8 @@ pub(crate) fn read(status: Option<u16>, payload: &[u8]) -> Option<Answer> {
     }
     let ack: Ack = serde_json::from_slice(payload).ok()?;
     match ack.error {
+        // JetStream always numbers its errors; a service of somebody's may word its own like them.
+        Some(refusal) if refusal.err_code == 0 => None,
         Some(refusal) => Some(Answer::Refused(refusal)),
         None => (!ack.stream.is_empty() && ack.seq > 0).then_some(Answer::Stored { duplicate: ack.duplicate }),
     }
@@ -69,6 +71,8 @@ mod tests {
             Some(Answer::Refused(refusal)),
         );
         check(Some(503), "", Some(Answer::NoStream));
+        check(None, r#"{"error":{"code":400,"description":"a service's own"}}"#, None);
+        check(None, r#"{"error":"a service's own"}"#, None);
         check(None, r#"{"stream":"","seq":5}"#, None);
         check(None, r#"{"stream":"ORDERS"}"#, None);
         check(None, "", None);

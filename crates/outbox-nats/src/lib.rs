@@ -19,4 +19,4 @@ pub use config::{
     DEFAULT_URL, NatsConfig,
 };
 pub use error::ConfigError;
-pub use publisher::NatsPublisher;
+pub use publisher::{NatsPublisher, QUESTION_TIMEOUT};

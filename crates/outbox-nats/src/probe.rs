@@ -57,6 +57,30 @@ pub(crate) async fn probe(session: &Session, subject: Option<&str>, config: &Nat
     }
 }
 
+/// What is known about an event that was sent and not acknowledged while the connection is well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// JetStream says that no stream takes its subject, so somebody else listens there; the problem in words.
+    NoStream(String),
+    /// A stream may have it. More words for the operator, or none.
+    Unexplained(&'static str),
+}
+
+/// Asks JetStream why a subject may have been silent.
+pub(crate) async fn explain_silence(session: &Session, subject: &str, by: Instant, config: &NatsConfig) -> Silence {
+    let question = Bytes::from(serde_json::json!({ "subject": subject }).to_string());
+    match ask(session, STREAM_NAMES, question, by).await {
+        Ok(Some(Reply::PublishDenied(_))) => Silence::Unexplained(
+            "; whether a stream takes the subject is not known: allow this user to publish on `$JS.API.STREAM.NAMES`",
+        ),
+        Ok(Some(reply)) => match judge(reply, Some(subject), session, config) {
+            Err(problem) if problem.kind() == classify(Fault::NoStream).kind => Silence::NoStream(problem.report()),
+            _ => Silence::Unexplained(""),
+        },
+        Ok(None) | Err(_) => Silence::Unexplained(""),
+    }
+}
+
 async fn ask(session: &Session, subject: &str, body: Bytes, by: Instant) -> Result<Option<Reply>, PublishError> {
     let mut wait = session.wait(subject, Awaits::Anything);
     match timeout_at(by, session.ask(subject, body, &wait)).await {
@@ -91,6 +115,11 @@ async fn echo(session: &Session, by: Instant) -> Result<Option<Reply>, PublishEr
     Ok(timeout_at(by, either).await.ok().flatten())
 }
 
+/// What is wrong, and who can mend it.
+pub(crate) fn no_stream(subject: &str) -> String {
+    format!("no stream takes the subject `{subject}`; add it to the subjects of a stream")
+}
+
 fn down(fault: Fault<'_>, session: &Session) -> PublishError {
     let what = match fault {
         Fault::AnswersDenied => "no permission to receive answers",
@@ -111,7 +140,7 @@ fn judge(reply: Reply, subject: Option<&str>, session: &Session, config: &NatsCo
     let (Some(subject), None, Some(_)) = (subject, told.error, told.total) else { return Ok(()) };
     let streams = told.streams.unwrap_or_default();
     let problem = match &config.expected_stream {
-        _ if streams.is_empty() => format!("no stream takes the subject `{subject}`"),
+        _ if streams.is_empty() => no_stream(subject),
         Some(expected) if !streams.contains(expected) => format!(
             "the subject `{subject}` is taken by stream `{}`, not by `{expected}` (expected_stream)",
             streams.join("`, `")

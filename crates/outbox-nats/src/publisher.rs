@@ -1,8 +1,10 @@
 //! The publisher: encode, keep the window, send, wait, report.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::Client;
@@ -17,9 +19,15 @@ use crate::config::NatsConfig;
 use crate::connection::{Link, unreachable};
 use crate::encode::{Encoder, Message, rejected};
 use crate::error::{ConfigError, Fault, classify};
-use crate::probe;
+use crate::probe::{self, Silence, no_stream};
 use crate::session::Session;
 use crate::waiting::{Awaits, Reply};
+
+/// How long JetStream may take to say why subjects are silent: it answers within milliseconds, or has trouble itself. A
+/// publish with unanswered events takes so much longer.
+pub const QUESTION_TIMEOUT: Duration = Duration::from_secs(2);
+/// So many subjects of one publish are asked about. The events of others are sent again, in the end each one alone.
+const MAX_QUESTIONS: usize = 32;
 
 /// Publishes to subjects of NATS that streams take. See the [crate's documentation](crate) for what it promises.
 pub struct NatsPublisher {
@@ -29,6 +37,15 @@ pub struct NatsPublisher {
     /// One permit for each event that may wait for an answer.
     window: Semaphore,
     closed: AtomicBool,
+    /// Why the next check is bad: an event got no answer, and none was acknowledged since.
+    unanswered: Mutex<Option<PublishError>>,
+}
+
+/// How an event's sending ended.
+enum Ended {
+    Known(Outcome),
+    /// It was sent, the connection is well, and no answer came in time.
+    Silent(Message),
 }
 
 impl NatsPublisher {
@@ -63,7 +80,11 @@ impl NatsPublisher {
 
     fn new(encoder: Encoder, config: NatsConfig, link: Link) -> Self {
         let window = Semaphore::new(config.max_in_flight);
-        Self { config, encoder, link, window, closed: AtomicBool::new(false) }
+        Self { config, encoder, link, window, closed: AtomicBool::new(false), unanswered: Mutex::default() }
+    }
+
+    fn unanswered(&self) -> MutexGuard<'_, Option<PublishError>> {
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_closed(&self) -> bool {
@@ -76,29 +97,29 @@ impl NatsPublisher {
     }
 
     /// Sends one event when the window has room, and waits for its answer.
-    async fn publish_one(&self, session: &Session, mut message: Message, turn_by: Instant) -> Outcome {
+    async fn publish_one(&self, session: &Session, mut message: Message, turn_by: Instant) -> Ended {
         let max_payload = session.max_payload();
         if message.bytes() > max_payload {
-            return Err(too_large(&message, max_payload));
+            return Ended::Known(Err(too_large(&message, max_payload)));
         }
         let _permit = match timeout_at(turn_by, self.window.acquire()).await {
             Ok(Ok(permit)) if !self.is_closed() => permit,
-            Ok(_) => return Err(closed()),
-            Err(_) => return Err(self.explain(Fault::WindowFull, &message, session)),
+            Ok(_) => return Ended::Known(Err(closed())),
+            Err(_) => return self.ended(Fault::WindowFull, &message, session),
         };
         let answer_by = Instant::now() + self.config.confirm_timeout;
         let mut wait = session.wait(&message.subject, Awaits::Confirm);
         match timeout_at(answer_by, session.send(&mut message, &wait)).await {
             Ok(Ok(())) => {}
-            Ok(Err(fault)) => return Err(self.explain(fault, &message, session)),
-            Err(_) => return Err(self.explain(Fault::Stuck, &message, session)),
+            Ok(Err(fault)) => return self.ended(fault, &message, session),
+            Err(_) => return self.ended(Fault::Stuck, &message, session),
         }
         let reply = match timeout_at(answer_by, wait.reply()).await {
             Ok(Some(reply)) => reply,
-            Ok(None) => return Err(self.explain(Fault::Lost, &message, session)),
-            Err(_) => return Err(self.explain(Fault::TimedOut, &message, session)),
+            Ok(None) => return self.ended(Fault::Lost, &message, session),
+            Err(_) => return Ended::Silent(message),
         };
-        match reply {
+        let outcome = match reply {
             Reply::Event(Answer::Stored { duplicate: true }) => Ok(Receipt::duplicate()),
             Reply::Event(Answer::Stored { duplicate: false }) => Ok(Receipt::confirmed()),
             Reply::Event(Answer::NoStream) => Err(self.explain(Fault::NoStream, &message, session)),
@@ -110,7 +131,45 @@ impl NatsPublisher {
             Reply::AnswersDenied(_) => Err(self.explain(Fault::AnswersDenied, &message, session)),
             // Only questions are answered so.
             Reply::Question { .. } => Err(self.explain(Fault::TimedOut, &message, session)),
+        };
+        if outcome.is_ok() {
+            self.unanswered().take();
         }
+        Ended::Known(outcome)
+    }
+
+    /// Finds out why events were not answered. A subject that only an ordinary subscriber listens on is silent for
+    /// ever, and looks like a lost answer: without a stream it waits for one, and no event is to blame.
+    async fn explain_silence(&self, session: &Session, silent: Vec<(usize, Message)>, report: &mut PublishReport) {
+        let by = Instant::now() + QUESTION_TIMEOUT;
+        let mut subjects: Vec<_> = silent.iter().map(|(_, message)| message.subject.clone()).collect();
+        subjects.sort_unstable();
+        subjects.dedup();
+        subjects.truncate(MAX_QUESTIONS);
+        let ask = |subject: String| async move {
+            let silence = probe::explain_silence(session, &subject, by, &self.config).await;
+            (subject, silence)
+        };
+        let answers: HashMap<_, _> = subjects.into_iter().map(ask).collect::<FuturesUnordered<_>>().collect().await;
+        for (index, message) in silent {
+            let mut error = self.explain(Fault::TimedOut, &message, session);
+            match answers.get(&message.subject) {
+                Some(Silence::NoStream(problem)) => {
+                    let detail = format!("{}: {problem}", error.report());
+                    error = verdict(Fault::NoStream, &message, detail);
+                }
+                Some(Silence::Unexplained(more)) => {
+                    error = verdict(Fault::TimedOut, &message, format!("{}{more}", error.report()));
+                    *self.unanswered() = Some(error.clone());
+                }
+                None => *self.unanswered() = Some(error.clone()),
+            }
+            report.set(index, Err(error));
+        }
+    }
+
+    fn ended(&self, fault: Fault<'_>, message: &Message, session: &Session) -> Ended {
+        Ended::Known(Err(self.explain(fault, message, session)))
     }
 
     fn explain(&self, fault: Fault<'_>, message: &Message, session: &Session) -> PublishError {
@@ -122,7 +181,7 @@ impl NatsPublisher {
             Fault::Stuck => format!("the connection took nothing for {limit:?} (confirm_timeout); nothing was sent"),
             Fault::TimedOut => format!("no acknowledgement within confirm_timeout ({limit:?}){}", session.because()),
             Fault::Lost => format!("the connection broke before the acknowledgement came{}", session.because()),
-            Fault::NoStream => format!("no stream takes the subject `{subject}`"),
+            Fault::NoStream => no_stream(subject),
             Fault::Refused(refusal) => {
                 let (code, text) = (refusal.err_code, &refusal.description);
                 let (bytes, headers) = (message.bytes(), message.header_bytes);
@@ -183,8 +242,16 @@ impl Publisher for NatsPublisher {
             async move { (index, self.publish_one(session, message, turn_by).await) }
         };
         let mut outcomes: FuturesUnordered<_> = messages.into_iter().map(send).collect();
-        while let Some((index, outcome)) = outcomes.next().await {
-            report.set(index, outcome);
+        let mut silent = Vec::new();
+        while let Some((index, ended)) = outcomes.next().await {
+            match ended {
+                Ended::Known(outcome) => report.set(index, outcome),
+                Ended::Silent(message) => silent.push((index, message)),
+            }
+        }
+        drop(outcomes);
+        if !silent.is_empty() {
+            self.explain_silence(&session, silent, &mut report).await;
         }
         report
     }
@@ -196,7 +263,11 @@ impl Publisher for NatsPublisher {
         let session = self.link.session(&self.config).await?;
         let topic = self.encoder.topic();
         let subject = topic.is_static().then(|| topic.as_str());
-        probe::probe(&session, subject, &self.config).await
+        let probed = probe::probe(&session, subject, &self.config).await;
+        // The relay charges an event that was sent alone and not answered when the check that follows is good. Here the
+        // server answers while a stream does not, for want of a leader or by `no_ack`: that is no event's fault.
+        let unanswered = self.unanswered().take();
+        probed.and_then(|()| unanswered.map_or(Ok(()), Err))
     }
 
     async fn close(&self) {

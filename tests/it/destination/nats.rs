@@ -1,5 +1,6 @@
 //! A stream.
 
+use async_nats::Subscriber;
 use async_nats::jetstream::{self, Context, stream};
 use async_trait::async_trait;
 use outbox_core::EventId;
@@ -17,6 +18,8 @@ pub(crate) struct NatsStream {
     /// The stream's name, and the first token of its subjects.
     name: String,
     jetstream: Context,
+    /// Listens on the subjects without a stream.
+    subscriber: Option<Subscriber>,
     arrived: Vec<EventId>,
 }
 
@@ -33,9 +36,24 @@ impl NatsStream {
         Some(Self::at(server.url(), Some(server)).await)
     }
 
+    /// With an ordinary subscriber on its subjects, who hides from the server that no stream takes them.
+    pub(crate) async fn overheard(mut self) -> Self {
+        let client = async_nats::connect(&self.url).await.unwrap();
+        self.subscriber = Some(client.subscribe(format!("{}.>", self.name)).await.unwrap());
+        client.flush().await.unwrap();
+        self
+    }
+
     async fn at(url: String, server: Option<Nats>) -> Self {
         let jetstream = jetstream::new(async_nats::connect(&url).await.unwrap());
-        Self { server, url, name: format!("it{}", Uuid::now_v7().simple()), jetstream, arrived: Vec::new() }
+        Self {
+            server,
+            url,
+            name: format!("it{}", Uuid::now_v7().simple()),
+            jetstream,
+            subscriber: None,
+            arrived: Vec::new(),
+        }
     }
 }
 
@@ -47,7 +65,9 @@ impl Destination for NatsStream {
 
     fn lead(&self, config: RelayConfig) -> RelayConfig {
         let topic = format!("{}.{{aggregate_type}}.{{event_type}}", self.name);
-        config.with("route.0.nats.url", &self.url).with("route.0.nats.topic", &topic)
+        let config = config.with("route.0.nats.url", &self.url).with("route.0.nats.topic", &topic);
+        // Nobody answers before the stream is there, and a test waits for that several times.
+        if self.subscriber.is_some() { config.with("route.0.nats.confirm_timeout", "300ms") } else { config }
     }
 
     fn name_when_missing(&self) -> &str {

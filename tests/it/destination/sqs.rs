@@ -26,7 +26,7 @@ pub(crate) struct SqsQueue {
     endpoint: String,
     kind: SqsKind,
     name: String,
-    /// As the server gives it; known once the queue is made.
+    /// As the server gives it; known once the queue is made, or a queue beside it.
     url: String,
     client: Client,
     arrived: Vec<EventId>,
@@ -42,6 +42,21 @@ impl SqsQueue {
     pub(crate) fn own(kind: SqsKind) -> Option<Self> {
         let server = block_in_place(|| require_or_skip("sqs", Sqs::start(Emulator::Ministack)))?;
         Some(Self::at(server.url(), Some(server), kind))
+    }
+
+    /// Knows its URL before it is made, from that of a queue beside it.
+    pub(crate) async fn to_come(mut self) -> Self {
+        let beside = format!("beside-{}", self.name);
+        self.url = self.create(&beside).await.replace(&beside, &self.name);
+        self
+    }
+
+    async fn create(&self, name: &str) -> String {
+        let mut request = self.client.create_queue().queue_name(name);
+        if self.kind == SqsKind::Fifo {
+            request = request.attributes(QueueAttributeName::FifoQueue, "true");
+        }
+        request.send().await.unwrap().queue_url.unwrap()
     }
 
     fn at(endpoint: String, server: Option<Sqs>, kind: SqsKind) -> Self {
@@ -101,11 +116,9 @@ impl Destination for SqsQueue {
     }
 
     async fn make(&mut self) {
-        let mut request = self.client.create_queue().queue_name(&self.name);
-        if self.kind == SqsKind::Fifo {
-            request = request.attributes(QueueAttributeName::FifoQueue, "true");
-        }
-        self.url = request.send().await.unwrap().queue_url.unwrap();
+        let url = self.create(&self.name).await;
+        assert!(self.url.is_empty() || self.url == url, "{} is not {url}", self.url);
+        self.url = url;
     }
 
     async fn arrived(&mut self) -> Vec<EventId> {

@@ -107,3 +107,27 @@ async fn a_refused_login_is_an_outage_and_shows_no_password() {
         }
     }
 }
+
+/// Nobody says then that no stream takes the subject: the events stay unconfirmed, and no check puts the blame on them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_may_not_ask_for_the_stream_is_told_so_and_charges_nobody() {
+    for line in LINES {
+        let Some(server) = own_with(line, &users("\"orders.>\"", "\"_INBOX.>\"")) else { return };
+        let options = async_nats::ConnectOptions::with_user_and_password("admin".into(), "a".into());
+        let listener = options.connect(server.url()).await.unwrap();
+        let _listens = listener.subscribe("orders.>").await.unwrap();
+        listener.flush().await.unwrap();
+        let short = config(&server.url()).with_confirm_timeout(Duration::from_millis(500));
+        let publisher = NatsPublisher::connect(short).unwrap();
+        let mut batch = events(1);
+        batch[0].aggregate_type = "orders".into();
+        for _ in 0..2 {
+            let outcomes = publish(&publisher, &batch).await;
+            let error = error(&outcomes[0]);
+            assert_eq!(error.kind(), ErrorKind::Unconfirmed, "{}", error.report());
+            assert!(error.report().contains("allow this user to publish on `$JS.API.STREAM.NAMES`"));
+            let check = publisher.check().await.unwrap_err();
+            assert_eq!(check.report(), error.report());
+        }
+    }
+}

@@ -22,7 +22,8 @@ async fn a_missing_stream_stops_the_topic_until_it_is_created() {
             let error = error(&outcome);
             let subject = place.subject();
             assert_eq!((error.kind(), error.topic()), (ErrorKind::Misconfigured, Some(subject.as_str())));
-            assert_eq!(error.report(), format!("no stream takes the subject `{subject}`"));
+            let expected = format!("no stream takes the subject `{subject}`; add it to the subjects of a stream");
+            assert_eq!(error.report(), expected);
             assert_eq!(error.topic(), Some(&*publisher.topic(&batch[0])));
         }
         // Where all events go to one subject the check tells it before any is sent.
@@ -117,29 +118,72 @@ async fn a_sealed_stream_is_misconfigured() {
     }
 }
 
-/// An ordinary subscriber that answers confirms nothing, neither instead of a stream nor before it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_answer_of_an_ordinary_subscriber_is_passed_over() {
-    let Some(url) = url(Version::New) else { return };
-    let place = Place::bare(&url).await;
-    let client = async_nats::connect(&url).await.unwrap();
+/// Listens on all subjects of the test without a stream, and answers with these words if any.
+async fn ordinary_subscriber(place: &Place, words: Option<&'static str>) -> tokio::task::JoinHandle<()> {
+    let client = async_nats::connect(&place.url).await.unwrap();
     let mut requests = client.subscribe(format!("{}.>", place.prefix)).await.unwrap();
     client.flush().await.unwrap();
-    let babbler = tokio::spawn(async move {
+    tokio::spawn(async move {
         while let Some(request) = requests.next().await {
-            client.publish(request.reply.unwrap(), "{\"ok\":true}".into()).await.unwrap();
+            if let Some(words) = words {
+                client.publish(request.reply.unwrap(), words.into()).await.unwrap();
+            }
         }
-    });
-    let short = std::time::Duration::from_millis(500);
-    let alone = NatsPublisher::connect(place.config().with_confirm_timeout(short)).unwrap();
-    let outcomes = publish(&alone, &events(1)).await;
-    assert_eq!(error(&outcomes[0]).kind(), ErrorKind::Unconfirmed, "{outcomes:?}");
+    })
+}
 
-    place.create_stream(|_| {}).await;
-    let batch = events(50);
-    assert_all_ok(&publish(&place.publisher(), &batch).await);
-    assert_eq!(arrived_ids(&place.arrived().await), ids(&batch));
-    babbler.abort();
+const SHORT: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// An ordinary subscriber confirms nothing, whether it answers or not, and hides from the server's "no responders" that
+/// no stream takes the subject.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subject_with_an_ordinary_subscriber_instead_of_a_stream_is_misconfigured() {
+    let words = [None, Some("{\"ok\":true}"), Some(r#"{"error":{"code":400,"description":"no such order"}}"#)];
+    for (line, words) in LINES.into_iter().flat_map(|line| words.map(|words| (line, words))) {
+        let Some(url) = url(line) else { return };
+        let place = Place::bare(&url).await;
+        let subscriber = ordinary_subscriber(&place, words).await;
+        let alone = NatsPublisher::connect(place.config().with_confirm_timeout(SHORT)).unwrap();
+        let mut batch = events(20);
+        batch[7].event_type = "other".to_owned();
+        for (event, outcome) in batch.iter().zip(publish(&alone, &batch).await) {
+            let (error, subject) = (error(&outcome), alone.topic(event));
+            assert_eq!((error.kind(), error.topic()), (ErrorKind::Misconfigured, Some(&*subject)), "{words:?}");
+            let expected = format!(
+                "no acknowledgement within confirm_timeout (500ms): no stream takes the subject `{subject}`; add it to the subjects of a stream"
+            );
+            assert_eq!(error.report(), expected);
+        }
+        alone.check().await.unwrap();
+
+        place.create_stream(|_| {}).await;
+        assert_all_ok(&publish(&place.publisher(), &batch).await);
+        assert_eq!(arrived_ids(&place.arrived().await), ids(&batch), "beside the stream it does no harm");
+        subscriber.abort();
+    }
+}
+
+/// The relay charges an event that was sent alone and not answered when the check that follows is good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_does_not_acknowledge_is_no_events_fault() {
+    for line in LINES {
+        let Some(url) = url(line) else { return };
+        let place = Place::bare(&url).await;
+        place.create_stream(|config| config.no_ack = true).await;
+        let publisher = NatsPublisher::connect(place.config().with_confirm_timeout(SHORT)).unwrap();
+        for event in events(2) {
+            let outcomes = publish(&publisher, &[event]).await;
+            assert_eq!(error(&outcomes[0]).kind(), ErrorKind::Unconfirmed, "{outcomes:?}");
+            let check = publisher.check().await.unwrap_err();
+            assert_eq!(check.report(), "no acknowledgement within confirm_timeout (500ms)");
+            publisher.check().await.unwrap(); // so that it is tried again
+        }
+        let mut config = place.stream().await.info().await.unwrap().config.clone();
+        config.no_ack = false;
+        place.jetstream.update_stream(config).await.unwrap();
+        publish_until_confirmed(&publisher, &events(1)[0]).await;
+        publisher.check().await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

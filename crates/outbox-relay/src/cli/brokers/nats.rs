@@ -116,15 +116,15 @@ mod publisher {
     use std::sync::Arc;
 
     use outbox_core::Publisher;
-    use outbox_nats::{ConfigError, NatsConfig, NatsPublisher};
+    use outbox_nats::{ConfigError, NatsConfig, NatsPublisher, QUESTION_TIMEOUT};
 
     use crate::cli::failure::Failure;
     use crate::cli::settings::{Problem, RouteSettings, Table, format_duration};
 
     /// The engine would end each call before the publisher can say which of its events were confirmed.
     pub(super) fn check(table: &Table, route: &RouteSettings) -> Vec<(&'static str, String)> {
-        let patience =
-            table.duration("confirm_timeout").saturating_mul(2).saturating_add(table.duration("connect_timeout"));
+        let patience = table.duration("confirm_timeout").saturating_mul(2);
+        let patience = patience.saturating_add(table.duration("connect_timeout")).saturating_add(QUESTION_TIMEOUT);
         if patience < route.config.publish_timeout {
             return Vec::new();
         }
@@ -132,7 +132,7 @@ mod publisher {
         vec![(
             "confirm_timeout",
             format!(
-                "must, twice and with connect_timeout, be shorter than publish_timeout ({theirs}), got {ours} in all"
+                "must, twice and with connect_timeout and {QUESTION_TIMEOUT:?} to ask for the stream, be shorter than publish_timeout ({theirs}), got {ours} in all"
             ),
         )]
     }
