@@ -143,6 +143,34 @@ fn it_starts_without_a_database_and_says_so() {
     assert!(running.stderr.iter().all(|line| !line.contains("geheim")));
 }
 
+/// Connections that say nothing, or begin a request and stop, are as many as the listener holds and more.
+#[test]
+fn silent_connections_do_not_hold_up_the_probes() {
+    let directory = tempfile::tempdir().unwrap();
+    let env = [("OUTBOX__DATABASE__URL", "postgres://127.0.0.1:1/app"), ("OUTBOX__ROUTE__0__STDOUT", "{}")];
+    let running = Running::start(directory.path(), &env);
+    let address = running.log_with("admin")["admin"].as_str().unwrap().to_owned();
+    let mut silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    for stream in silent.iter_mut().step_by(2) {
+        // It may have been closed already.
+        let _ = stream.write_all(b"GET /livez HTTP/1.1\r\nHost: ");
+    }
+    for _ in 0..20 {
+        let begun = Instant::now();
+        assert_eq!(get(&address, "/livez").0, 200);
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+    for mut stream in silent {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // Its end, or a reset when it had sent something.
+        let ended = stream.read(&mut [0; 1]);
+        assert!(
+            ended.as_ref().map_or_else(|error| error.kind() == std::io::ErrorKind::ConnectionReset, |read| *read == 0),
+            "{ended:?}"
+        );
+    }
+}
+
 #[test]
 fn a_taken_port_stops_the_start() {
     let directory = tempfile::tempdir().unwrap();
