@@ -43,7 +43,7 @@ async fn kafka_topic() {
 async fn sqs_queue() {
     for kind in [SqsKind::Standard, SqsKind::Fifo] {
         if let Some(queue) = SqsQueue::shared(kind) {
-            pauses_until_it_is_made(queue.to_come().await).await;
+            pauses_until_it_is_made(queue.not_made_yet().await).await;
         }
     }
 }

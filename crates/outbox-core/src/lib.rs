@@ -13,11 +13,13 @@
 mod envelope;
 mod error;
 mod event;
+mod percent;
 mod publisher;
 mod routes;
 mod store;
 mod timestamp;
 mod topic;
+pub mod units;
 pub mod wire;
 
 pub use envelope::Envelope;
@@ -25,6 +27,7 @@ pub use error::{ErrorKind, PublishError};
 pub use event::{
     Event, EventId, Headers, InvalidEvent, MAX_CONTENT_TYPE_BYTES, MAX_NAME_BYTES, NewEvent, Payload, PayloadError,
 };
+pub use percent::is_percent_encoded;
 pub use publisher::{Capabilities, Outcome, PublishReport, Publisher, Receipt};
 pub use routes::{Filter, InvalidPattern, InvalidRoutes, MAX_PATTERNS, MAX_ROUTES, Pattern, Routes, Selection};
 pub use store::{

@@ -4,12 +4,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use outbox_core::TopicTemplate;
 use outbox_core::wire::Format;
+use outbox_core::{TopicTemplate, units};
 use serde::Deserialize;
 
 use crate::error::ConfigError;
-use crate::{topic, units};
+use crate::topic;
 
 /// Where a broker listens when nothing is said: this machine, the usual port.
 pub const DEFAULT_BROKER: &str = "localhost:9092";
@@ -253,10 +253,14 @@ impl KafkaConfig {
         };
         for (field, value) in [("confirm_timeout", self.confirm_timeout), ("connect_timeout", self.connect_timeout)] {
             let ok = (Duration::from_millis(100)..=MAX_TIMEOUT).contains(&value);
-            need(ok, field, format!("must be 100ms to 1h, got {value:?}"));
+            need(ok, field, format!("must be 100ms to 1h, got {}", units::format_duration(value)));
         }
         let (confirm, connect) = (self.confirm_timeout, self.connect_timeout);
-        need(confirm >= connect, "confirm_timeout", format!("must be at least connect_timeout ({connect:?})"));
+        need(
+            confirm >= connect,
+            "confirm_timeout",
+            format!("must be at least connect_timeout ({})", units::format_duration(connect)),
+        );
         need(
             (2 * RESERVED_BYTES..=MAX_MESSAGE_BYTES).contains(&self.max_message_bytes),
             "max_message_bytes",

@@ -23,6 +23,10 @@ fn each_problem_is_named_with_its_field_and_without_a_secret() {
     let sasl = |mechanism| brokers("a:1").with_sasl(mechanism, "relay", "hunter2");
     check(brokers(""), &["brokers: must be 1 to 100 brokers, got 0"]);
     check(brokers("a"), &["brokers: number 1 must look like host:port"]);
+    check(
+        brokers("a:1,,b:2,"),
+        &["brokers: number 2 must look like host:port", "brokers: number 4 must look like host:port"],
+    );
     check(brokers("a:1,kafka://b:2"), &["brokers: number 2 must look like host:port"]);
     check(
         brokers("a:1,b:0, c:99999"),
@@ -54,7 +58,7 @@ fn each_problem_is_named_with_its_field_and_without_a_secret() {
             .with_connect_timeout(Duration::ZERO)
             .with_max_message_bytes(100),
         &[
-            "connect_timeout: must be 100ms to 1h, got 0ns",
+            "connect_timeout: must be 100ms to 1h, got 0s",
             "max_message_bytes: must be 2KiB to 256MiB, got 100 bytes",
             "topic: `orders/{event_type}` contains '/', and Kafka's topics hold only a-z, A-Z, 0-9, `.`, `_` and `-`",
         ],

@@ -7,7 +7,6 @@ mod link;
 mod publisher;
 mod topic;
 mod transmit;
-mod units;
 
 pub use config::{
     Compression, DEFAULT_BROKER, DEFAULT_CONFIRM_TIMEOUT, DEFAULT_CONNECT_TIMEOUT, DEFAULT_MAX_MESSAGE_BYTES,

@@ -32,6 +32,10 @@ const EXPECTED: &str = "must look like nats://user:password@host:4222 or tls://h
 pub(crate) fn parse(urls: &str) -> Result<(Servers, Option<Login>), String> {
     let (mut addresses, mut schemes, mut login) = (Vec::new(), Vec::new(), None);
     for url in urls.split(',').map(str::trim) {
+        if !outbox_core::is_percent_encoded(url) {
+            let problem = "has a `%` that is not followed by two hexadecimal digits; write `%25` for the sign itself";
+            return Err(problem.to_owned());
+        }
         let (scheme, _) = url.split_once("://").ok_or(EXPECTED)?;
         let address: ServerAddr = url.parse().map_err(|_| EXPECTED)?;
         let is_bare = matches!(address.clone().into_inner().path(), "" | "/");

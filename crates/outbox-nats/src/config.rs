@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use outbox_core::wire::Format;
-use outbox_core::{TopicSyntax, TopicTemplate};
+use outbox_core::{TopicSyntax, TopicTemplate, units};
 use serde::Deserialize;
 
 use crate::address::{self, Servers};
 use crate::error::ConfigError;
 use crate::login::Login;
-use crate::units;
 
 /// Where a server listens when nothing is said: this machine, the usual port.
 pub const DEFAULT_URL: &str = "nats://localhost:4222";
@@ -254,7 +253,7 @@ impl NatsConfig {
         };
         for (field, value) in [("confirm_timeout", self.confirm_timeout), ("connect_timeout", self.connect_timeout)] {
             let ok = (Duration::from_millis(100)..=MAX_TIMEOUT).contains(&value);
-            need(ok, field, format!("must be 100ms to 1h, got {value:?}"));
+            need(ok, field, format!("must be 100ms to 1h, got {}", units::format_duration(value)));
         }
         need(
             (1..=MAX_MESSAGE_BYTES).contains(&self.max_message_bytes),
@@ -309,7 +308,7 @@ impl NatsConfig {
         }
         let in_url = parsed.as_ref().ok().and_then(|(_, login)| login.clone());
         let login = self.login(in_url).unwrap_or_else(|(field, problem)| {
-            refuse(field, problem);
+            refuse(field, &problem);
             Login::Anonymous
         });
         match parsed {
@@ -319,22 +318,34 @@ impl NatsConfig {
     }
 
     /// The one way to log in that the config names.
-    fn login(&self, in_url: Option<Login>) -> Result<Login, (&'static str, &'static str)> {
+    fn login(&self, in_url: Option<Login>) -> Result<Login, (&'static str, String)> {
         let user = match (&self.user, &self.password, &self.password_file) {
             (None, None, None) => None,
             (Some(user), Some(password), None) => {
                 Some(Login::Password { user: user.clone(), password: password.clone() })
             }
             (Some(user), None, Some(file)) => Some(Login::PasswordFile { user: user.clone(), file: file.clone() }),
-            _ => return Err(("user", "goes with either password or password_file")),
+            _ => return Err(("user", "goes with either password or password_file".to_owned())),
         };
         let token = self.token.clone().map(Login::Token);
         let token_file = self.token_file.clone().map(Login::TokenFile);
         let creds = self.creds_file.clone().map(Login::CredsFile);
-        let mut all = [in_url, user, token, token_file, creds].into_iter().flatten();
-        match (all.next(), all.next()) {
-            (login, None) => Ok(login.unwrap_or(Login::Anonymous)),
-            _ => Err(("creds_file", "set only one of creds_file, user, token, token_file and a login in the url")),
+        let all = [
+            ("creds_file", creds),
+            ("user", user),
+            ("token", token),
+            ("token_file", token_file),
+            ("the login in `url`", in_url),
+        ];
+        let mut given = all.into_iter().filter_map(|(name, login)| Some((name, login?))).collect::<Vec<_>>();
+        match given.as_slice() {
+            [] => Ok(Login::Anonymous),
+            [_] => Ok(given.remove(0).1),
+            // The first of them is a field of its own: only one can stand in the URL.
+            [(first, _), others @ ..] => {
+                let others: Vec<_> = others.iter().map(|(name, _)| *name).collect();
+                Err((first, format!("is one login and {} another; keep one of them", others.join(" and "))))
+            }
         }
     }
 }

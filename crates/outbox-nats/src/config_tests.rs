@@ -30,8 +30,12 @@ fn each_problem_is_named_with_its_field_and_without_a_secret() {
     let mut half = NatsConfig::new("tls://server", "orders");
     half.cert_file = Some("c.pem".into());
     check(half, &["cert_file: goes with key_file: set both or none"]);
-    let one_login = "creds_file: set only one of creds_file, user, token, token_file and a login in the url";
+    let one_login = "creds_file: is one login and the login in `url` another; keep one of them";
     check(NatsConfig::new(url, "orders").with_creds_file("relay.creds"), &[one_login]);
+    let two = NatsConfig::default().with_user_and_password("relay", "hunter2").with_token("hunter2");
+    check(two, &["user: is one login and token another; keep one of them"]);
+    let stray = "url: has a `%` that is not followed by two hexadecimal digits; write `%25` for the sign itself";
+    check(NatsConfig::new("nats://relay:hunter2%zz@h:4222", "orders"), &[stray]);
     check(NatsConfig::default().with_token("hunter2").with_user_and_password("u", "hunter2"), &[one_login]);
     let no_user = NatsConfig { password: Some("hunter2".to_owned()), ..NatsConfig::default() };
     check(no_user, &["user: goes with either password or password_file"]);
@@ -42,7 +46,7 @@ fn each_problem_is_named_with_its_field_and_without_a_secret() {
             .with_max_in_flight(0)
             .with_expected_stream("a.b"),
         &[
-            "confirm_timeout: must be 100ms to 1h, got 0ns",
+            "confirm_timeout: must be 100ms to 1h, got 0s",
             "max_message_bytes: must be 1B to 64MiB, got 0 bytes",
             "max_in_flight: must be 1 to 65536, got 0",
             "expected_stream: must be a stream's name: printable ASCII without blanks, `.`, `*`, `>`, `/` and `\\`",

@@ -11,7 +11,6 @@ mod probe;
 mod publisher;
 mod session;
 mod tls;
-mod units;
 mod waiting;
 
 pub use config::{

@@ -131,6 +131,14 @@ impl PgConfig {
         if !["postgres://", "postgresql://"].iter().any(|scheme| self.url.starts_with(scheme)) {
             return Err(wrong("does not begin with postgres://"));
         }
+        if !outbox_core::is_percent_encoded(&self.url) {
+            return Err(wrong("has a `%` that is not followed by two hexadecimal digits"));
+        }
+        if let Some(name) = unknown_parameter(&self.url) {
+            let known = PARAMETERS.join(", ");
+            let problem = format!("has the unknown parameter `{name}`; those are {known} and options[name]");
+            return Err(PgConfigError { field: "url", problem });
+        }
         // The driver's error can hold parts of the URL, and with them the password.
         let mut options = PgConnectOptions::from_str(&self.url).map_err(|_| wrong("can't be read"))?;
         if !names_sslmode(&self.url) {
@@ -159,6 +167,47 @@ const EXAMPLE: &str = "it must look like postgres://user:password@host:5432/data
 fn names_sslmode(url: &str) -> bool {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     query.split('&').any(|pair| pair.starts_with("sslmode=") || pair.starts_with("ssl-mode="))
+}
+
+/// What the driver understands behind the `?` of a URL. Whatever else stands there it would pass over, and log with its
+/// value, such as a misspelt password.
+const PARAMETERS: &[&str] = &[
+    "sslmode",
+    "ssl-mode",
+    "sslrootcert",
+    "ssl-root-cert",
+    "ssl-ca",
+    "sslcert",
+    "ssl-cert",
+    "sslkey",
+    "ssl-key",
+    "statement-cache-capacity",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
+];
+
+/// The longest name that is repeated to the operator.
+const MAX_SHOWN_NAME: usize = 40;
+
+/// The name of the first parameter that the driver does not know. Of a pair without `=`, and of a name that is none, only
+/// that it is there: it may be a piece of a password.
+fn unknown_parameter(url: &str) -> Option<&str> {
+    let query = url.split_once('#').map_or(url, |(url, _)| url).split_once('?')?.1;
+    let is_option = |name: &str| name.strip_prefix("options[").is_some_and(|rest| rest.ends_with(']'));
+    let is_name = |name: &str| {
+        let letters = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        letters && (1..=MAX_SHOWN_NAME).contains(&name.len())
+    };
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let mut names = pairs.map(|pair| pair.split_once('=').map_or("…", |(name, _)| name));
+    let unknown = names.find(|name| !PARAMETERS.contains(name) && !is_option(name))?;
+    Some(if is_name(unknown) { unknown } else { "…" })
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -220,6 +269,24 @@ mod tests {
         }
         let error = PgConfig::new("postgres://h/a").with_max_connections(2).connect_options().unwrap_err();
         assert_eq!(error.to_string(), "max_connections: must be 3 to 100, got 2");
+    }
+
+    #[test]
+    fn an_unknown_parameter_is_refused_by_name_and_its_value_never_shown() {
+        let problem = |query: &str| {
+            let error = PgConfig::new(format!("postgres://u:geheim@h/a?{query}")).connect_options().unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("geheim"), "{error}");
+            error.to_string()
+        };
+        assert!(problem("pasword=geheim").starts_with("url: has the unknown parameter `pasword`; those are sslmode,"));
+        assert!(problem("sslmode=disable&ssl=geheim").contains("`ssl`"));
+        // A piece of a password with special characters of its own.
+        assert!(problem("geheim").contains("`…`") && problem("geheim@h=1").contains("`…`"));
+        for fits in ["", "sslmode=disable&host=/run", "options[search_path]=x&options=-c%20a=b", "user=a&password=b&"] {
+            PgConfig::new(format!("postgres://h/a?{fits}")).connect_options().unwrap();
+        }
+        let stray = PgConfig::new("postgres://u:geheim%zz@h/a").connect_options().unwrap_err();
+        assert!(stray.problem.starts_with("has a `%`") && !stray.problem.contains("geheim"), "{stray}");
     }
 
     #[test]

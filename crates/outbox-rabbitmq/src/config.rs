@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use lapin::uri::{AMQPScheme, AMQPUri};
 use outbox_core::wire::Format;
-use outbox_core::{TopicSyntax, TopicTemplate};
+use outbox_core::{TopicSyntax, TopicTemplate, units};
 use serde::Deserialize;
 
 use crate::error::ConfigError;
-use crate::units;
 
 /// Where a broker listens when nothing is said: this machine, the usual port, the virtual host `/`.
 pub const DEFAULT_URL: &str = "amqp://localhost:5672/%2f";
@@ -207,7 +206,7 @@ impl RabbitMqConfig {
         );
         for (field, value) in [("confirm_timeout", self.confirm_timeout), ("connect_timeout", self.connect_timeout)] {
             let ok = (Duration::from_millis(100)..=MAX_TIMEOUT).contains(&value);
-            need(ok, field, format!("must be 100ms to 1h, got {value:?}"));
+            need(ok, field, format!("must be 100ms to 1h, got {}", units::format_duration(value)));
         }
         need(
             (1..=MAX_MESSAGE_BYTES).contains(&self.max_message_bytes),
@@ -230,6 +229,9 @@ impl RabbitMqConfig {
         let mut refuse = |field: &'static str, problem: &str| {
             errors.push(ConfigError { field, problem: problem.to_owned() });
         };
+        if !outbox_core::is_percent_encoded(&self.url) {
+            refuse("url", "has a `%` that is not followed by two hexadecimal digits; write `%25` for the sign itself");
+        }
         let uri = self.url.parse::<AMQPUri>();
         match &uri {
             Ok(uri) => {
@@ -305,6 +307,10 @@ mod tests {
             &["url: must name the host or its IPv4 address, an IPv6 literal is not supported"],
         );
         check(
+            RabbitMqConfig::new("amqp://relay:hunter2%zz@broker:5672/%2f", "x"),
+            &["url: has a `%` that is not followed by two hexadecimal digits; write `%25` for the sign itself"],
+        );
+        check(
             RabbitMqConfig::new(format!("{secret}?heartbeat=5"), "x"),
             &["url: must not set heartbeat or connection_timeout; use the fields of these names"],
         );
@@ -322,7 +328,7 @@ mod tests {
             &[
                 "exchange: must be at most 255 bytes, got 256",
                 "channels: must be 1 to 64, got 0",
-                "confirm_timeout: must be 100ms to 1h, got 0ns",
+                "confirm_timeout: must be 100ms to 1h, got 0s",
                 "max_message_bytes: must be 1B to 512MiB, got 0 bytes",
                 "topic: topic template `orders.#` contains '#', which is reserved for subscribers or unprintable",
                 "heartbeat: must be whole seconds from 1s to 1h",

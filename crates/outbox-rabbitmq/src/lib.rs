@@ -8,7 +8,6 @@ mod publisher;
 mod queue;
 mod socket;
 mod transmit;
-mod units;
 mod verdict;
 
 pub use config::{

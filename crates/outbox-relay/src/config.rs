@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use outbox_core::Filter;
+use outbox_core::units::format_duration;
 
 /// Whether events of one aggregate wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -164,9 +165,13 @@ impl RouteConfig {
             ("full_sweep_interval", self.full_sweep_interval, Duration::from_secs(1)),
             ("shutdown_grace", self.shutdown_grace, Duration::ZERO),
         ] {
-            need(value >= min, field, format!("must be at least {min:?}, got {value:?}"));
+            need(
+                value >= min,
+                field,
+                format!("must be at least {}, got {}", format_duration(min), format_duration(value)),
+            );
             let max = Self::MAX_DURATION;
-            need(value <= max, field, format!("must be at most 365 days, got {value:?}"));
+            need(value <= max, field, format!("must be at most 365 days, got {}", format_duration(value)));
         }
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }

@@ -4,11 +4,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use outbox_core::units;
 use outbox_core::wire::Format;
 use serde::Deserialize;
 
 use crate::error::ConfigError;
-use crate::units;
 
 /// SQS answers within tens of milliseconds; with as long a wait for a free slot it stays below the relay's 30 s.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -215,13 +215,17 @@ impl SqsConfig {
         }
         for (field, value) in [("request_timeout", self.request_timeout), ("connect_timeout", self.connect_timeout)] {
             let ok = (MIN_TIMEOUT..=MAX_TIMEOUT).contains(&value);
-            need(ok, field, format!("must be 100ms to 1h, got {value:?}"));
+            need(ok, field, format!("must be 100ms to 1h, got {}", units::format_duration(value)));
         }
         let (connect, request) = (self.connect_timeout, self.request_timeout);
         need(
             connect <= request,
             "connect_timeout",
-            format!("must not exceed request_timeout ({request:?}), got {connect:?}"),
+            format!(
+                "must not exceed request_timeout ({}), got {}",
+                units::format_duration(request),
+                units::format_duration(connect)
+            ),
         );
         need(
             (1..=MAX_IN_FLIGHT).contains(&self.max_in_flight),
@@ -251,6 +255,8 @@ impl SqsConfig {
                 refuse("region", format!("must be that of queue_url, `{found}`, got `{given}`"));
                 None
             }
+            // A URL that can't be read is told by `check_publishing`.
+            (None, None) if queue.as_ref().is_none_or(|url| url.last_segment.is_empty()) => None,
             (None, None) => {
                 refuse("region", "must be set, for queue_url does not tell it".to_owned());
                 None

@@ -35,6 +35,7 @@ fn each_problem_is_named_with_its_field_and_without_a_secret() {
         ["", "orders", "https://", "ftp://host/1/q", "https://host/", "https://u:hunter2@host/1/q", "http://h/a b"]
     {
         check(SqsConfig { region: Some("eu-west-1".into()), ..SqsConfig::new(url) }, &[url_of_a_queue]);
+        check(SqsConfig::new(url), &[url_of_a_queue]);
     }
     check(
         SqsConfig { queue_url: format!("{QUEUE}/{{event_type}}"), ..config() },
@@ -69,9 +70,9 @@ fn each_problem_is_named_with_its_field_and_without_a_secret() {
             .with_max_in_flight(0)
             .with_max_message_bytes(1 << 21),
         &[
-            "request_timeout: must be 100ms to 1h, got 0ns",
+            "request_timeout: must be 100ms to 1h, got 0s",
             "connect_timeout: must be 100ms to 1h, got 3601s",
-            "connect_timeout: must not exceed request_timeout (0ns), got 3601s",
+            "connect_timeout: must not exceed request_timeout (0s), got 3601s",
             "max_in_flight: must be 1 to 256, got 0",
             "max_message_bytes: must be 1KiB to 1MiB, got 2097152 bytes",
         ],

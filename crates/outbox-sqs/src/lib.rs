@@ -9,7 +9,6 @@ mod encode;
 mod error;
 mod publisher;
 mod request;
-mod units;
 mod verdict;
 
 pub use config::{

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hyper::HeaderMap;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use outbox_core::units;
 use outbox_core::wire::{Format, PLAIN_HEADERS};
 use serde::Deserialize;
 
@@ -16,7 +17,6 @@ use crate::error::ConfigError;
 use crate::guard::{self, Reach};
 use crate::sign::Keys;
 use crate::tls::Files;
-use crate::units;
 
 /// Standard Webhooks advises 15 to 30 seconds; with the wait for a connection it stays below the relay's 30 s.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
@@ -260,7 +260,7 @@ impl WebhookConfig {
         let own = self.own_headers().map_err(|problem| refuse(&mut errors, "headers", problem));
         for (field, value) in [("request_timeout", self.request_timeout), ("connect_timeout", self.connect_timeout)] {
             if !(Duration::from_millis(100)..=MAX_TIMEOUT).contains(&value) {
-                refuse(&mut errors, field, format!("must be 100ms to 1h, got {value:?}"));
+                refuse(&mut errors, field, format!("must be 100ms to 1h, got {}", units::format_duration(value)));
             }
         }
         if !(1..=MAX_IN_FLIGHT).contains(&self.max_in_flight) {
@@ -341,10 +341,13 @@ impl WebhookConfig {
             if parsed == hyper::header::AUTHORIZATION {
                 return Err(format!("`{name}` stands in the field `authorization`"));
             }
-            let is_set_here =
-                parsed == CONTENT_TYPE || parsed == CONTENT_LENGTH || PLAIN_HEADERS.contains(&parsed.as_str());
-            if is_set_here || (is_control(parsed.as_str()) && parsed != USER_AGENT) {
+            if is_set_here(parsed.as_str()) {
                 return Err(format!("`{name}` is set by the publisher"));
+            }
+            // Gateways (CGI, WSGI) give both forms to an application under one name.
+            let dashed = parsed.as_str().replace('_', "-");
+            if dashed == "authorization" || is_set_here(&dashed) {
+                return Err(format!("`{name}` is the same as `{dashed}` to many receivers, which the publisher sets"));
             }
             if headers.contains_key(&parsed) {
                 return Err(format!("`{name}` stands there twice"));
@@ -353,6 +356,11 @@ impl WebhookConfig {
         }
         Ok(headers)
     }
+}
+
+fn is_set_here(name: &str) -> bool {
+    let is_own = [CONTENT_TYPE, CONTENT_LENGTH].iter().any(|own| own == name) || PLAIN_HEADERS.contains(&name);
+    is_own || (is_control(name) && name != USER_AGENT.as_str())
 }
 
 fn header_value(text: &str) -> Result<HeaderValue, &'static str> {

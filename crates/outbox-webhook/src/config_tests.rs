@@ -52,7 +52,7 @@ fn each_problem_is_named_with_its_field_and_without_a_secret() {
         &[
             "authorization: must be printable ASCII, and not empty",
             "headers: the value of `x-key` must be printable ASCII, and not empty",
-            "request_timeout: must be 100ms to 1h, got 0ns",
+            "request_timeout: must be 100ms to 1h, got 0s",
             "connect_timeout: must be 100ms to 1h, got 3601s",
             "max_in_flight: must be 1 to 1024, got 0",
             "max_message_bytes: must be 1B to 512MiB, got 0 bytes",
@@ -65,6 +65,14 @@ fn each_problem_is_named_with_its_field_and_without_a_secret() {
         ("Content-Type", "headers: `Content-Type` is set by the publisher"),
         ("Host", "headers: `Host` is set by the publisher"),
         ("webhook-id", "headers: `webhook-id` is set by the publisher"),
+        (
+            "webhook_signature",
+            "headers: `webhook_signature` is the same as `webhook-signature` to many receivers, which the publisher sets",
+        ),
+        (
+            "Content_Length",
+            "headers: `Content_Length` is the same as `content-length` to many receivers, which the publisher sets",
+        ),
     ] {
         check(valid().with_header(name, "hunter2"), &[problem]);
     }

@@ -12,7 +12,6 @@ mod health;
 mod publisher;
 mod sign;
 mod tls;
-mod units;
 
 pub use config::{
     DEFAULT_CONNECT_TIMEOUT, DEFAULT_MAX_IN_FLIGHT, DEFAULT_MAX_MESSAGE_BYTES, DEFAULT_REQUEST_TIMEOUT, PlainHttp,

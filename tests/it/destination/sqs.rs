@@ -45,7 +45,7 @@ impl SqsQueue {
     }
 
     /// Knows its URL before it is made, from that of a queue beside it.
-    pub(crate) async fn to_come(mut self) -> Self {
+    pub(crate) async fn not_made_yet(mut self) -> Self {
         let beside = format!("beside-{}", self.name);
         self.url = self.create(&beside).await.replace(&beside, &self.name);
         self

@@ -7,7 +7,10 @@ use serde::Serialize;
 use super::args::Output;
 use super::failure::{Failure, with_causes};
 use super::output::print;
-use super::settings::{Settings, Shown};
+use super::settings::{Settings, Shown, joined};
+
+/// Routes that one warning names.
+const MOST_NAMES: usize = 5;
 
 #[derive(Debug, Default, Serialize)]
 struct Report {
@@ -58,13 +61,19 @@ impl Report {
     fn splits(&mut self, settings: &Settings) {
         let names = settings.routes.iter().map(|route| (&route.config.name, route.config.filter.clone()));
         let Ok(routes) = Routes::new(names) else { return }; // the configuration was checked before
-        for (first, second) in routes.splits() {
-            let name = |place: usize| routes.iter().nth(place).map(|(name, _)| name).unwrap_or_default();
+        let name = |place: usize| routes.iter().nth(place).map(|(name, _)| name).unwrap_or_default();
+        for same_first in routes.splits().chunk_by(|one, other| one.0 == other.0) {
+            let Some((first, _)) = same_first.first() else { continue };
+            let mut others: Vec<String> = same_first.iter().map(|(_, second)| format!("`{}`", name(*second))).collect();
+            if others.len() > MOST_NAMES {
+                let more = others.split_off(MOST_NAMES).len();
+                others.push(format!("{more} more"));
+            }
             let text = format!(
-                "routes `{}` and `{}` may divide the events of one aggregate by their types: those are not ordered \
+                "routes `{}` and {} may divide the events of one aggregate by their types: those are not ordered \
                  against each other; match by aggregate_type alone to keep them in order",
-                name(first),
-                name(second)
+                name(*first),
+                joined(&others)
             );
             self.findings.push(Item::new("config", "warning", text));
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use outbox_core::{
-    Confirmed, ErrorKind, Outcome, PublishError, ReadBatch, Receipt, StoreError, StoreErrorKind, SweepPage,
+    Confirmed, Envelope, ErrorKind, Outcome, PublishError, ReadBatch, Receipt, StoreError, StoreErrorKind, SweepPage,
 };
 use tokio::time::Instant;
 
@@ -80,6 +80,8 @@ impl Session<'_> {
                 Counters::add(&self.parts.reporter.counters.late_look_back, batch.late);
                 self.parts.reporter.store_works(call);
                 let found = batch.events.len();
+                let (late, complete) = (batch.late, batch.complete);
+                tracing::debug!(route = self.parts.config.name, events = found, late, complete, "read");
                 if let Some(reread) = reread {
                     self.order.end_reread(&reread, batch.covered_through, batch.events, now);
                     return;
@@ -158,6 +160,7 @@ impl Session<'_> {
                 let in_order = self.parts.publisher.capabilities().keeps_order_in_batch;
                 let followers =
                     followers(&batch, &outcomes, |pending| if in_order { pending.store_key } else { pending.key });
+                self.trace_outcomes(&batch, &outcomes);
                 // From the last to the first, so that events of one key go back in order.
                 for (at, (pending, outcome)) in batch.into_iter().zip(outcomes).enumerate().rev() {
                     if followers.contains(&at) {
@@ -202,6 +205,25 @@ impl Session<'_> {
             self.order.evaluate(key, now);
         }
         self.purpose_ended(purpose, now);
+    }
+
+    /// One line for a batch, and one for each of its events. No payload, no header.
+    fn trace_outcomes(&self, batch: &[Pending], outcomes: &[Outcome]) {
+        let route = &self.parts.config.name;
+        let confirmed = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        tracing::debug!(route, events = batch.len(), confirmed, "published");
+        if !tracing::enabled!(tracing::Level::TRACE) {
+            return;
+        }
+        for (Pending { envelope, .. }, outcome) in batch.iter().zip(outcomes) {
+            let outcome = match outcome {
+                Ok(Receipt { duplicate: true, .. }) => "duplicate",
+                Ok(_) => "confirmed",
+                Err(error) => error.kind().as_str(),
+            };
+            let Envelope { event_id, aggregate_type, aggregate_id, event_type, .. } = envelope;
+            tracing::trace!(route, %event_id, aggregate_type, aggregate_id, event_type, outcome, "answered");
+        }
     }
 
     /// A batch with a purpose has come to its end, whatever its outcome was.
@@ -317,6 +339,7 @@ impl Session<'_> {
         match result {
             Ok(()) => {
                 self.parts.reporter.store_works(StoreCall::Settle);
+                tracing::debug!(route = self.parts.config.name, events = confirmed.len(), "deleted what was confirmed");
                 for (event, bytes) in confirmed {
                     self.window.leave(bytes);
                     self.forget.push(event.id);

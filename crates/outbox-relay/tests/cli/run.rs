@@ -143,6 +143,31 @@ fn it_starts_without_a_database_and_says_so() {
     assert!(running.stderr.iter().all(|line| !line.contains("geheim")));
 }
 
+#[test]
+fn debug_tells_of_each_batch_and_trace_of_each_event() {
+    let Some(db) = test_database_or_skip("cli_log_levels") else { return };
+    for (level, batches, each) in [("info", false, false), ("debug", true, false), ("trace", true, true)] {
+        let directory = tempfile::tempdir().unwrap();
+        let url = db.url.as_str();
+        let env = [("OUTBOX__DATABASE__URL", url), ("OUTBOX__ROUTE__0__STDOUT", "{}"), ("OUTBOX__LOG__LEVEL", level)];
+        assert_eq!(relay(directory.path(), &["migrate", "up"], &env, "").code, Some(0));
+        let running = Running::start(directory.path(), &env);
+        running.log_with("admin");
+        let sql = "INSERT INTO outbox.events (aggregate_type, aggregate_id, event_type, payload)
+                   VALUES ('order', 'a1', 'placed', '{\"card\": \"geheim\"}')";
+        db.psql(sql).unwrap();
+        running.stdout.recv_timeout(PATIENCE).unwrap();
+        assert!(wait_until(PATIENCE, || db.psql("SELECT count(*) FROM outbox.events").unwrap() == "0"));
+        running.signal("-TERM");
+        let log: Vec<String> = running.stderr.iter().collect();
+        let tells = |text: &str| log.iter().any(|line| line.contains(text));
+        assert_eq!(tells(r#""message":"published""#), batches, "{level}: {log:#?}");
+        assert_eq!(tells(r#""message":"read""#), batches, "{level}: {log:#?}");
+        assert_eq!(tells(r#""outcome":"confirmed""#), each, "{level}: {log:#?}");
+        assert!(!tells("geheim"), "{level}: {log:#?}");
+    }
+}
+
 /// Connections that say nothing, or begin a request and stop, are as many as the listener holds and more.
 #[test]
 fn silent_connections_do_not_hold_up_the_probes() {

@@ -128,6 +128,30 @@ fn a_match_that_divides_an_aggregate_is_warned_of() {
     }
 }
 
+/// Twelve routes make eleven lines, not one for each of their 66 pairs.
+#[cfg(feature = "rabbitmq")]
+#[test]
+fn routes_that_divide_aggregates_are_warned_of_once_each() {
+    let directory = tempfile::tempdir().unwrap();
+    let route = |number: usize| {
+        let head = format!("[[route]]\nname = 'r{number}'\nmatch = {{ event_type = ['e{number}'] }}\n");
+        format!("{head}[route.rabbitmq]\nurl = 'amqp://h'\nexchange = 'x'\n")
+    };
+    let routes: String = (0..12).map(route).collect();
+    let database = GOOD.split("[[route]]").next().unwrap();
+    std::fs::write(directory.path().join("outbox.toml"), format!("{database}{routes}")).unwrap();
+    let done = relay(directory.path(), &["check"], &[], "");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let warnings: Vec<_> = done.stdout.lines().filter(|line| line.contains("warning: routes")).collect();
+    assert_eq!(warnings.len(), 11, "{warnings:#?}");
+    assert!(
+        warnings[0].contains("routes `r0` and `r1`, `r2`, `r3`, `r4`, `r5` and 6 more may divide"),
+        "{}",
+        warnings[0]
+    );
+    assert!(warnings[10].contains("routes `r10` and `r11` may divide"), "{}", warnings[10]);
+}
+
 #[test]
 fn the_sql_needs_no_database() {
     let directory = tempfile::tempdir().unwrap();

@@ -179,7 +179,7 @@ pub(crate) const KEYS: &[Key] = &[
         "level",
         Kind::Choice(&["error", "warn", "info", "debug", "trace"]),
         Default::Is("info"),
-        "The least important lines that are written.",
+        "The least important lines that are written: `debug` adds one for each read, batch and deletion, `trace` one for each event. Drivers are heard from `warn` on only.",
     ),
     key(
         ROUTE,

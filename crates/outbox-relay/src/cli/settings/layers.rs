@@ -8,7 +8,7 @@ use toml::de::{DeArray, DeTable, DeValue};
 
 use super::key_table;
 use super::keys::{Key, find, later_key};
-use super::path::Path;
+use super::path::{Path, place};
 use super::problem::{Origin, Problem};
 
 /// The prefix of all variables that are read.
@@ -259,7 +259,7 @@ fn broker_of<'a>(key: &'a str, raw: &Raw) -> Option<&'a str> {
 fn env_path(rest: &str) -> Result<Path, Problem> {
     let parts: Vec<&str> = rest.split("__").collect();
     let plain = !rest.contains(|c: char| c.is_lowercase()) && parts.iter().all(|part| !part.is_empty());
-    let number = |text: &str| text.parse::<usize>().ok().filter(|number| *number < MOST_ROUTES);
+    let number = |text: &str| place(text).filter(|number| *number < MOST_ROUTES);
     match parts.as_slice() {
         ["ROUTE", place, below @ ..] if plain && !below.is_empty() && number(place).is_some() => {
             Ok(Path::of_route(number(place).unwrap_or_default(), &below.join(".").to_lowercase()))
@@ -273,8 +273,8 @@ fn env_path(rest: &str) -> Result<Path, Problem> {
 pub(crate) fn unknown_variable(name: &str) -> Problem {
     // The nearest one is of the same route.
     let route = name.strip_prefix(ENV_PREFIX).and_then(|rest| rest.strip_prefix("ROUTE__"));
-    let place = route.and_then(|rest| rest.split("__").next()).and_then(|place| place.parse().ok());
-    let variable = |key: &String| Path::new(Some(place.unwrap_or(0)), key.clone()).variable();
+    let number: Option<usize> = route.and_then(|rest| rest.split("__").next()).and_then(|text| text.parse().ok());
+    let variable = |key: &String| Path::new(Some(number.unwrap_or(0)), key.clone()).variable();
     let known: Vec<String> = known_keys().iter().map(variable).collect();
     Problem::new(name, "unknown variable").nearest(name, known.iter().map(String::as_str))
 }

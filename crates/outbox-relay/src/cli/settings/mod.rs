@@ -26,6 +26,7 @@ use outbox_pg::{PgConfig, SchemaName};
 pub(crate) use self::keys::{Key, Value};
 pub(crate) use self::problem::Problem;
 pub(crate) use self::quantity::format_duration;
+pub(crate) use self::refusal::joined;
 pub(crate) use self::show::Shown;
 pub(crate) use self::table::Table;
 

@@ -15,6 +15,7 @@ use super::resolve::Values;
 use super::table::Table;
 use super::{DEFAULT_FILE, Database, Log, LogFormat, Needs, RouteSettings, Settings, refusal, show};
 use crate::cli::brokers::{self, State};
+use crate::cli::failure::Failure;
 use crate::{Ordering, RouteConfig};
 
 pub(super) struct Reader<'a> {
@@ -100,10 +101,15 @@ impl Reader<'_> {
                 let problem = self.problem(&Path::of_route(place, "format"), "stdout knows no other than `plain`");
                 problems.push(problem.remedy("leave it out"));
             }
-            if let State::Here { check, .. } = route.broker.state() {
+            if let State::Here { check, connect } = route.broker.state() {
                 for (name, problem) in check(&route.broker, &route) {
                     let path = Path::of_route(place, &format!("{}.{name}", route.broker.name()));
                     problems.push(self.problem(&path, problem));
+                }
+                // What a publisher says of its own configuration is told with all the rest. It connects to nothing yet,
+                // and any other failure comes again when it is made to be used.
+                if let Err(Failure::Config(own)) = connect(&route.broker, &route) {
+                    problems.extend(own.into_iter().map(|problem| self.placed(problem)));
                 }
             }
             routes.push(route);
@@ -280,6 +286,18 @@ impl Reader<'_> {
     fn is_set(&self, path: &Path) -> bool {
         let file = path.beside(format!("{}_file", path.key));
         self.layers.values.contains_key(path) || self.layers.values.contains_key(&file)
+    }
+
+    /// The same problem with the place where its key was set.
+    fn placed(&self, problem: Problem) -> Problem {
+        let path = Path::parse(&problem.key);
+        let table = path.key.rsplit_once('.').map(|(table, _)| path.beside(table));
+        let file = path.beside(format!("{}_file", path.key));
+        let set = [&path, &file].into_iter().find_map(|path| self.layers.values.get(path)).map(|found| &found.origin);
+        // What is missing is told at its table.
+        let broker = table.and_then(|table| Some((table.route?, table.key.strip_prefix("route.")?.to_owned())));
+        let set = set.or_else(|| self.layers.brokers.get(&broker?));
+        set.map_or(problem.clone(), |origin| problem.at(origin))
     }
 
     fn problem(&self, path: &Path, problem: impl Into<String>) -> Problem {

@@ -28,14 +28,13 @@ impl Path {
 
     /// Reads `relay.window`, `route[1].window` and `route.1.window`. `route.window` speaks of no route in particular.
     pub(crate) fn parse(text: &str) -> Self {
-        let number = |text: &str| text.parse::<usize>().ok();
         let of = |text: &str| {
             let rest = text.strip_prefix("route")?;
             let (index, below) = match rest.strip_prefix('[') {
                 Some(rest) => rest.split_once("].")?,
                 None => rest.strip_prefix('.')?.split_once('.')?,
             };
-            Some(Self::of_route(number(index)?, below))
+            Some(Self::of_route(place(index)?, below))
         };
         of(text).unwrap_or_else(|| Self::new(None, text))
     }
@@ -48,6 +47,11 @@ impl Path {
             None => format!("OUTBOX__{upper}"),
         }
     }
+}
+
+/// The number of a route, in the one way to write it: `00` and `+0` would be further names of `0`.
+pub(crate) fn place(text: &str) -> Option<usize> {
+    text.parse().ok().filter(|number: &usize| number.to_string() == text)
 }
 
 impl fmt::Display for Path {
@@ -74,6 +78,7 @@ mod tests {
         check("route.1.window", "route[1].window", "OUTBOX__ROUTE__1__WINDOW");
         check("route[12].rabbitmq.url", "route[12].rabbitmq.url", "OUTBOX__ROUTE__12__RABBITMQ__URL");
         check("route.rabbitmq.url", "route.rabbitmq.url", "OUTBOX__ROUTE__0__RABBITMQ__URL");
+        check("route[01].window", "route[01].window", "OUTBOX__ROUTE[01]__WINDOW");
         check("route[x].window", "route[x].window", "OUTBOX__ROUTE[X]__WINDOW");
     }
 }

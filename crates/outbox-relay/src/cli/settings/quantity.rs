@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub(crate) use outbox_core::units::format_duration;
+
 const DURATION_UNITS: &[(&str, u64)] = &[("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 const SIZE_UNITS: &[(&str, u64)] = &[
     ("B", 1),
@@ -22,14 +24,6 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
     let bytes = parse(text, SIZE_UNITS, "64MiB")?;
     usize::try_from(bytes).map_err(|_| "is too large".to_owned())
-}
-
-/// Writes a duration so that [`parse_duration`] reads it back; below a millisecond it is cut.
-pub(crate) fn format_duration(duration: Duration) -> String {
-    let millis = duration.as_millis();
-    let fits = |(_, factor): &&(&str, u64)| millis.is_multiple_of(u128::from(*factor));
-    let (unit, factor) = DURATION_UNITS[..4].iter().rev().find(fits).unwrap_or(&DURATION_UNITS[0]);
-    if millis == 0 { "0s".to_owned() } else { format!("{}{unit}", millis / u128::from(*factor)) }
 }
 
 /// Writes a size so that [`parse_size`] reads it back.

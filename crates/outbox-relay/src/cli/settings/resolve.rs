@@ -44,6 +44,10 @@ pub(crate) fn resolve(layers: &Layers, compiled_in: &[&str]) -> (Values, Vec<Pro
         };
         let text = text(key, is_file, &found.raw);
         let text = text.and_then(|text| if is_file { read_secret(&text) } else { Ok(text) });
+        let text = text.and_then(|text| match key.kind {
+            Kind::Path => can_be_read(&text).map(|()| text),
+            _ => Ok(text),
+        });
         let value = text.and_then(|text| match later_value(key, &text) {
             Some(why) => Err((why.to_owned(), None)),
             None => key.parse(&text).map_err(|problem| {
@@ -102,6 +106,17 @@ fn text(key: &Key, is_file: bool, raw: &Raw) -> Result<String, Wrong> {
     }
 }
 
+/// Whether a file is there and may be read. What is in it is read by whoever needs it, each time anew.
+fn can_be_read(path: &str) -> Result<(), Wrong> {
+    let wrong = |problem: String| (format!("`{path}` can't be read: {problem}"), None);
+    let file = std::fs::File::open(path).map_err(|error| wrong(error.to_string()))?;
+    match file.metadata() {
+        Ok(found) if found.is_dir() => Err(wrong("it is a directory".to_owned())),
+        Ok(_) => Ok(()),
+        Err(error) => Err(wrong(error.to_string())),
+    }
+}
+
 /// The content of a secret's file, without the line break at its end.
 fn read_secret(path: &str) -> Result<String, Wrong> {
     let wrong = |problem: String| (problem, None);
@@ -130,6 +145,12 @@ fn unknown(path: &Path, origin: &Origin) -> Problem {
         return problem("is a table, not a value").remedy(format!("write `[route.{name}]`"));
     }
     let problem = problem("unknown key");
+    if let (Some(route), Some(broker)) = (path.route, table.strip_prefix("route.").filter(|below| *below != "match")) {
+        let in_route = Path::of_route(route, name);
+        if find(&in_route.key).is_some() {
+            return problem.remedy(format!("it belongs into `[[route]]`, above `[route.{broker}]`: set `{in_route}`"));
+        }
+    }
     if let Some(key) = key_table::all().find(|key| key.name == name) {
         let own = path.beside(key.paths().swap_remove(0));
         let where_else = match key.place {

@@ -350,3 +350,65 @@ the_defaults_are_those_of_the_publisher! {
     webhook_has_its_publishers_defaults: "webhook", "url = 'https://x/'\nsecret = 'whsec_x'",
         outbox_webhook::WebhookConfig::new("https://x/", "whsec_x");
 }
+
+/// Problems between keys and problems of a publisher are told together, each with its place.
+#[cfg(all(feature = "rabbitmq", feature = "nats", feature = "sqs"))]
+#[test]
+fn all_problems_of_a_brokers_table_are_told_at_once_with_their_places() {
+    let check = |table: &str, env: &[(&str, &str)], expected: &[&str]| {
+        let text = VALID.replace("[route.stdout]\n", &format!("[route.{table}"));
+        let found = load_text_for(&text, env, &[], &["rabbitmq", "nats", "sqs"]).err().unwrap_or_default();
+        assert_eq!(found, expected);
+    };
+    check(
+        "rabbitmq]\nurl = 'amqp://u:geheim%zz@h'\nexchange = 'x'\nconfirm_timeout = '1d'\nchannels = 0",
+        &[],
+        &[
+            "route[0].rabbitmq.confirm_timeout (outbox.toml:7): must, with three times connect_timeout, be shorter than publish_timeout (30s), got 86415s in all",
+            "route[0].rabbitmq.channels (outbox.toml:8): must be 1 to 64, got 0",
+            "route[0].rabbitmq.confirm_timeout (outbox.toml:7): must be 100ms to 1h, got 24h",
+            "route[0].rabbitmq.url (outbox.toml:5): has a `%` that is not followed by two hexadecimal digits; write `%25` for the sign itself",
+        ],
+    );
+    check(
+        "nats]\nurl = 'nats://h'\nuser = 'relay'\npassword = 'geheim'",
+        &[("OUTBOX__ROUTE__0__NATS__TOKEN", "geheim")],
+        &["route[0].nats.user (outbox.toml:6): is one login and token another; keep one of them"],
+    );
+    check(
+        "sqs]\nqueue_url = 'orders'\nconnect_timeout = '0s'",
+        &[],
+        &[
+            "route[0].sqs.queue_url (outbox.toml:5): must be the URL of a queue such as https://sqs.eu-west-1.amazonaws.com/123456789012/orders",
+            "route[0].sqs.connect_timeout (outbox.toml:6): must be 100ms to 1h, got 0s",
+        ],
+    );
+    check(
+        "rabbitmq]\nurl = 'amqp://h'\nexchange = 'x'\nformat = 'cloudevents'",
+        &[],
+        &[
+            "route[0].rabbitmq.format (outbox.toml:7): unknown key; it belongs into `[[route]]`, above `[route.rabbitmq]`: set `route[0].format`",
+        ],
+    );
+    // A file that is missing is told at the start, not once the broker is needed.
+    for key in ["creds_file", "password_file", "ca_file"] {
+        let user = if key == "password_file" { "user = 'relay'\n" } else { "" };
+        let missing = format!(
+            "route[0].nats.{key} (outbox.toml:{}): `/nowhere/x` can't be read: No such file or directory (os error 2)",
+            5 + user.lines().count() + 1
+        );
+        let text = format!("[route.nats]\nurl = 'tls://h'\n{user}{key} = '/nowhere/x'");
+        let text = VALID.replace("[route.stdout]\n", &text);
+        let found = load_text_for(&text, &[], &[], &["nats"]).err().unwrap_or_default();
+        assert!(found.contains(&missing), "{found:?}");
+    }
+}
+
+#[test]
+fn a_route_has_one_number() {
+    for name in ["OUTBOX__ROUTE__00__NAME", "OUTBOX__ROUTE__+0__NAME"] {
+        let expected = format!("{name}: unknown variable; did you mean `OUTBOX__ROUTE__0__NAME`?");
+        assert_eq!(problems(VALID, &[(name, "orders")], &[]), [expected]);
+    }
+    assert_eq!(problems(VALID, &[], &["route[00].name=orders"]).len(), 1);
+}

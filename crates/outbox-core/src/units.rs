@@ -1,4 +1,5 @@
-//! Durations and sizes with units, and lists, as the config file writes them.
+//! Durations and sizes with units, and lists, as config files write them; for `#[serde(deserialize_with = "…")]` of
+//! adapters' configs.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +9,11 @@ use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 const DURATION_UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
 const SIZE_UNITS: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
-pub(crate) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+/// Reads `500ms`, `5s`, `2m`, `1h`.
+///
+/// # Errors
+/// The deserializer's, when it is no text of a whole number and a unit.
+pub fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     struct Text;
     impl Visitor<'_> for Text {
         type Value = Duration;
@@ -23,7 +28,11 @@ pub(crate) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dur
     deserializer.deserialize_str(Text)
 }
 
-pub(crate) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+/// Reads `512B`, `64KiB`, `16MiB`, `1GiB`.
+///
+/// # Errors
+/// The deserializer's, when it is no text of a whole number and a unit, or does not fit into memory.
+pub fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
     struct Text;
     impl Visitor<'_> for Text {
         type Value = usize;
@@ -39,7 +48,10 @@ pub(crate) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize,
 }
 
 /// A list of texts, or one text with commas.
-pub(crate) fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+///
+/// # Errors
+/// The deserializer's, when it is neither.
+pub fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     struct Texts;
     impl<'de> Visitor<'de> for Texts {
         type Value = Vec<String>;
@@ -60,8 +72,24 @@ pub(crate) fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<St
     deserializer.deserialize_any(Texts)
 }
 
-pub(crate) fn split(text: &str) -> Vec<String> {
-    text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+/// The parts of a text with commas, without the white space around them; a blank text has none. An empty part stays, so
+/// that whoever checks the parts can tell of it.
+#[must_use]
+pub fn split(text: &str) -> Vec<String> {
+    if text.trim().is_empty() { Vec::new() } else { text.split(',').map(|part| part.trim().to_owned()).collect() }
+}
+
+/// Writes a duration as [`duration`] reads it, in the largest unit that makes a whole number: `0s`, `90s`, `2m`. What is
+/// finer than a millisecond is written as `Debug` does.
+#[must_use]
+pub fn format_duration(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    if !duration.subsec_nanos().is_multiple_of(1_000_000) {
+        return format!("{duration:?}");
+    }
+    let fits = |(_, factor): &&(&str, u64)| millis.is_multiple_of(u128::from(*factor));
+    let (unit, factor) = DURATION_UNITS.iter().rev().find(fits).unwrap_or(&DURATION_UNITS[0]);
+    if millis == 0 { "0s".to_owned() } else { format!("{}{unit}", millis / u128::from(*factor)) }
 }
 
 fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
@@ -88,5 +116,22 @@ mod tests {
         check("5 s", &DURATION_UNITS, None);
         check("5S", &DURATION_UNITS, None);
         check("18446744073709551615h", &DURATION_UNITS, None);
+    }
+
+    #[test]
+    fn durations_are_written_as_they_are_read() {
+        for text in ["0s", "1ms", "100ms", "1500ms", "30s", "90s", "2m", "36h", "18446744073709551615ms"] {
+            let millis = scaled(text, &DURATION_UNITS).unwrap();
+            assert_eq!(format_duration(Duration::from_millis(millis)), text);
+        }
+        assert_eq!(format_duration(Duration::from_nanos(1500)), "1.5µs");
+    }
+
+    #[test]
+    fn an_empty_part_of_a_list_stays() {
+        assert_eq!(split("a:1, b:2"), ["a:1", "b:2"]);
+        assert_eq!(split("a:1,,b:2"), ["a:1", "", "b:2"]);
+        assert_eq!(split("a:1,"), ["a:1", ""]);
+        assert_eq!(split(" "), [""; 0]);
     }
 }
