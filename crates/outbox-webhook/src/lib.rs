@@ -6,6 +6,7 @@ mod connector;
 mod encode;
 mod endpoint;
 mod error;
+mod examine;
 mod exchange;
 mod guard;
 mod health;

@@ -20,6 +20,7 @@ use crate::config::{PrivateAddresses, WebhookConfig};
 use crate::connector::Connector;
 use crate::encode::{Outgoing, Rules, encode};
 use crate::error::{ConfigError, End, Sign, Verdict, classify};
+use crate::examine::speaks_http;
 use crate::exchange::{Exchange, Exchanged};
 use crate::health::{Health, Trouble};
 use crate::sign::Keys;
@@ -129,6 +130,24 @@ impl WebhookPublisher {
             exchange: Mutex::new(Some(exchange)),
             turns,
             health: Mutex::default(),
+        }
+    }
+
+    /// Looks closer than [`Publisher::check`], for a command that an operator runs: whether what listens at the endpoint
+    /// speaks HTTP at all, and not, say, PostgreSQL at a port that was mistaken. It sends `OPTIONS *`, which a server
+    /// answers by itself, and no event. Over a client that the caller built it is the same as the check.
+    ///
+    /// # Errors
+    /// Those of the check; `Misconfigured` when the answer is not HTTP's.
+    pub async fn examine(&self) -> Result<(), PublishError> {
+        self.check().await?;
+        let (Some(connector), endpoint) = (&self.connector, &self.rules.endpoint) else { return Ok(()) };
+        match connector.connect().await {
+            Ok(socket) => {
+                speaks_http(socket, &format!("{}:{}", endpoint.host(), endpoint.port()), &endpoint.origin()).await
+            }
+            // The check has just connected, so this is one that comes and goes.
+            Err(error) => Err(Exchanged::unreached(error).into_error(ErrorKind::Unavailable, &endpoint.origin(), None)),
         }
     }
 

@@ -5,9 +5,10 @@ use outbox_pg::check::{Facts, Finding, Severity, facts};
 use serde::Serialize;
 
 use super::args::Output;
+use super::brokers::State;
 use super::failure::{Failure, with_causes};
 use super::output::print;
-use super::settings::{Settings, Shown, joined};
+use super::settings::{RouteSettings, Settings, Shown, joined};
 
 /// Routes that one warning names.
 const MOST_NAMES: usize = 5;
@@ -41,7 +42,7 @@ pub(crate) async fn check(settings: &Settings, connect: bool, show: bool, output
     if connect {
         report.database(settings).await;
         for (route, publisher) in settings.routes.iter().zip(&publishers) {
-            report.broker(&route.config.name, publisher.as_ref()).await;
+            report.broker(route, publisher.as_ref()).await;
         }
     }
     for publisher in publishers {
@@ -111,8 +112,13 @@ impl Report {
         }
     }
 
-    async fn broker(&mut self, route: &str, publisher: &dyn Publisher) {
-        let item = match publisher.check().await {
+    async fn broker(&mut self, settings: &RouteSettings, publisher: &dyn Publisher) {
+        let route = &settings.config.name;
+        let checked = match (publisher.check().await, settings.broker.state()) {
+            (Ok(()), State::Here { examine: Some(examine), .. }) => examine(&settings.broker, settings).await,
+            (checked, _) => checked,
+        };
+        let item = match checked {
             Ok(()) => Item::new("broker", "ok", format!("route `{route}`: the destination can be reached")),
             Err(error) if error.kind() == ErrorKind::Throttled => {
                 Item::new("broker", "warning", format!("route `{route}`: {}", error.report()))

@@ -90,8 +90,16 @@ fn what_only_the_publisher_knows_is_checked_offline_too() {
     std::fs::write(directory.path().join("outbox.toml"), GOOD.replace("[route.stdout]\n", table)).unwrap();
     let done = relay(directory.path(), &["check"], &[], "");
     assert_eq!(done.code, Some(2), "{done:?}");
-    assert!(done.stderr.contains("route[0].rabbitmq.channels: must be 1 to 64, got 0"), "{}", done.stderr);
-    assert!(done.stderr.contains("route[0].rabbitmq.topic: topic template `orders.#` contains '#'"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("route[0].rabbitmq.channels (outbox.toml:8): must be 1 to 64, got 0"),
+        "{}",
+        done.stderr
+    );
+    assert!(
+        done.stderr.contains("route[0].rabbitmq.topic (outbox.toml:7): topic template `orders.#` contains '#'"),
+        "{}",
+        done.stderr
+    );
     assert!(!done.stderr.contains("geheim"));
 }
 

@@ -150,6 +150,34 @@ async fn raw(answer: &'static [u8]) -> (WebhookPublisher, tokio::task::JoinHandl
     (publisher(url), serve)
 }
 
+/// A port that was mistaken: what listens there greets, or hangs up on what it does not understand.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closer_look_tells_a_server_of_another_protocol() {
+    for greeting in [b"".as_slice(), b"INFO {\"server_id\":\"N\"}\r\n", b"SSH-2.0-OpenSSH_9.2\r\n"] {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let url = format!("http://{}/hooks/secret-path-7788", listener.local_addr().unwrap());
+        let serve = tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                // The one who checks may have gone.
+                let _ = stream.write_all(greeting).await;
+                let _ = stream.read_buf(&mut Vec::new()).await;
+            }
+        });
+        let publisher = publisher(url);
+        publisher.check().await.unwrap();
+        let error = publisher.examine().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{}", error.report());
+        assert!(error.report().contains("is no HTTP server") && !error.report().contains("7788"), "{}", error.report());
+        serve.abort();
+    }
+    let receiver = Receiver::start().await;
+    for status in [204, 404, 405, 500] {
+        receiver.answer_all(Reply::status(status));
+        publisher(receiver.url("/")).examine().await.unwrap();
+    }
+}
+
 /// The status is the answer, whatever comes of the body after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_hangs_or_breaks_off_changes_nothing() {

@@ -9,7 +9,7 @@ pub(super) const BROKER: Broker =
     Broker { name: "kafka", about: "Apache Kafka (feature `kafka`).", keys: KEYS, state: STATE };
 
 #[cfg(feature = "kafka")]
-const STATE: State = State::Here { check: publisher::check, connect: publisher::connect };
+const STATE: State = State::Here { check: publisher::check, connect: publisher::connect, examine: None };
 #[cfg(not(feature = "kafka"))]
 const STATE: State = State::Absent;
 

@@ -9,9 +9,10 @@ mod sqs;
 mod stdout;
 mod webhook;
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-use outbox_core::Publisher;
+use outbox_core::{PublishError, Publisher};
 
 use super::failure::Failure;
 use super::settings::{Key, RouteSettings, Table};
@@ -34,6 +35,9 @@ pub(crate) struct Broker {
 /// A publisher, or why there is none.
 pub(crate) type Made = Result<Arc<dyn Publisher>, Failure>;
 
+/// What a closer look at a destination found.
+pub(crate) type Examined = Pin<Box<dyn Future<Output = Result<(), PublishError>> + Send>>;
+
 /// Whether a route can lead there.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum State {
@@ -43,6 +47,8 @@ pub(crate) enum State {
         check: fn(&Table, &RouteSettings) -> Vec<(&'static str, String)>,
         /// Makes the publisher. Checks its configuration; what has a connection makes it later, by itself.
         connect: fn(&Table, &RouteSettings) -> Made,
+        /// Looks closer than the publisher's check, for `check --connect`; `None` where that tells enough.
+        examine: Option<fn(&Table, &RouteSettings) -> Examined>,
     },
     /// This binary was built without its feature.
     #[cfg_attr(

@@ -9,7 +9,7 @@ pub(super) const BROKER: Broker =
     Broker { name: "nats", about: "NATS JetStream (feature `nats`).", keys: KEYS, state: STATE };
 
 #[cfg(feature = "nats")]
-const STATE: State = State::Here { check: publisher::check, connect: publisher::connect };
+const STATE: State = State::Here { check: publisher::check, connect: publisher::connect, examine: None };
 #[cfg(not(feature = "nats"))]
 const STATE: State = State::Absent;
 

@@ -9,7 +9,7 @@ pub(super) const BROKER: Broker =
     Broker { name: "rabbitmq", about: "RabbitMQ (feature `rabbitmq`).", keys: KEYS, state: STATE };
 
 #[cfg(feature = "rabbitmq")]
-const STATE: State = State::Here { check: publisher::check, connect: publisher::connect };
+const STATE: State = State::Here { check: publisher::check, connect: publisher::connect, examine: None };
 #[cfg(not(feature = "rabbitmq"))]
 const STATE: State = State::Absent;
 

@@ -9,7 +9,7 @@ pub(super) const BROKER: Broker =
     Broker { name: "sqs", about: "Amazon SQS (feature `sqs`).", keys: KEYS, state: STATE };
 
 #[cfg(feature = "sqs")]
-const STATE: State = State::Here { check: publisher::check, connect: publisher::connect };
+const STATE: State = State::Here { check: publisher::check, connect: publisher::connect, examine: None };
 #[cfg(not(feature = "sqs"))]
 const STATE: State = State::Absent;
 

@@ -13,7 +13,7 @@ pub(super) const BROKER: Broker = Broker {
     name: "stdout",
     about: "JSON lines on stdout. No keys: write `[route.stdout]`, or `OUTBOX__ROUTE__0__STDOUT={}`. One route at most.",
     keys: &[],
-    state: State::Here { check, connect },
+    state: State::Here { check, connect, examine: None },
 };
 
 fn check(_table: &Table, _route: &RouteSettings) -> Vec<(&'static str, String)> {

@@ -9,7 +9,8 @@ pub(super) const BROKER: Broker =
     Broker { name: "webhook", about: "Signed HTTP POST (feature `webhook`).", keys: KEYS, state: STATE };
 
 #[cfg(feature = "webhook")]
-const STATE: State = State::Here { check: publisher::check, connect: publisher::connect };
+const STATE: State =
+    State::Here { check: publisher::check, connect: publisher::connect, examine: Some(publisher::examine) };
 #[cfg(not(feature = "webhook"))]
 const STATE: State = State::Absent;
 
@@ -108,6 +109,7 @@ mod publisher {
     use outbox_core::Publisher;
     use outbox_webhook::{ConfigError, TURN_PATIENCE, WebhookConfig, WebhookPublisher};
 
+    use crate::cli::brokers::Examined;
     use crate::cli::failure::Failure;
     use crate::cli::settings::{Problem, RouteSettings, Table, format_duration};
 
@@ -128,11 +130,24 @@ mod publisher {
     }
 
     pub(super) fn connect(table: &Table, route: &RouteSettings) -> Result<Arc<dyn Publisher>, Failure> {
+        Ok(Arc::new(make(table, route)?))
+    }
+
+    pub(super) fn examine(table: &Table, route: &RouteSettings) -> Examined {
+        let made = make(table, route);
+        Box::pin(async move {
+            match made {
+                Ok(publisher) => publisher.examine().await,
+                Err(_) => Ok(()), // the configuration was checked before
+            }
+        })
+    }
+
+    fn make(table: &Table, route: &RouteSettings) -> Result<WebhookPublisher, Failure> {
         let mut config: WebhookConfig = table.config()?;
         config.format = route.format.clone();
         let problem = |error: ConfigError| Problem::new(format!("{}.{}", table.path(), error.field), error.problem);
         let publisher = WebhookPublisher::connect(config);
-        let publisher = publisher.map_err(|errors| Failure::Config(errors.into_iter().map(problem).collect()))?;
-        Ok(Arc::new(publisher))
+        publisher.map_err(|errors| Failure::Config(errors.into_iter().map(problem).collect()))
     }
 }

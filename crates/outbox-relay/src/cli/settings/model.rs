@@ -101,7 +101,7 @@ impl Reader<'_> {
                 let problem = self.problem(&Path::of_route(place, "format"), "stdout knows no other than `plain`");
                 problems.push(problem.remedy("leave it out"));
             }
-            if let State::Here { check, connect } = route.broker.state() {
+            if let State::Here { check, connect, .. } = route.broker.state() {
                 for (name, problem) in check(&route.broker, &route) {
                     let path = Path::of_route(place, &format!("{}.{name}", route.broker.name()));
                     problems.push(self.problem(&path, problem));

@@ -345,10 +345,11 @@ the_defaults_are_those_of_the_publisher! {
         outbox_rabbitmq::RabbitMqConfig::new("amqp://x", "x");
     nats_has_its_publishers_defaults: "nats", "url = 'nats://x'",
         outbox_nats::NatsConfig::new("nats://x", outbox_nats::DEFAULT_TOPIC);
-    sqs_has_its_publishers_defaults: "sqs", "queue_url = 'https://x/1/q'", outbox_sqs::SqsConfig::new("https://x/1/q");
+    sqs_has_its_publishers_defaults: "sqs", "queue_url = 'https://x/1/q'\nregion = 'r'",
+        outbox_sqs::SqsConfig::new("https://x/1/q").with_region("r");
     kafka_has_its_publishers_defaults: "kafka", "brokers = 'x:9092'", outbox_kafka::KafkaConfig::new("x:9092");
-    webhook_has_its_publishers_defaults: "webhook", "url = 'https://x/'\nsecret = 'whsec_x'",
-        outbox_webhook::WebhookConfig::new("https://x/", "whsec_x");
+    webhook_has_its_publishers_defaults: "webhook", "url = 'https://x/'\nsecret = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw'",
+        outbox_webhook::WebhookConfig::new("https://x/", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
 }
 
 /// Problems between keys and problems of a publisher are told together, each with its place.
