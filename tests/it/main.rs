@@ -4,6 +4,7 @@
 mod database;
 mod deadline;
 mod destination;
+mod doorbell;
 mod embedded;
 mod load;
 mod queue;

@@ -31,8 +31,8 @@ pub use percent::is_percent_encoded;
 pub use publisher::{Capabilities, Outcome, PublishReport, Publisher, Receipt};
 pub use routes::{Filter, InvalidPattern, InvalidRoutes, MAX_PATTERNS, MAX_ROUTES, Pattern, Routes, Selection};
 pub use store::{
-    Acquisition, Change, Claimed, Confirmed, Lane, Ownership, ReadBatch, ReadRequest, ReadScope, RetryState, Retrying,
-    Store, StoreError, StoreErrorKind, SweepPage, Wakeup, WriteBack, WriteBackStatus,
+    Acquisition, Activity, Change, Claimed, Confirmed, Lane, Ownership, ReadBatch, ReadRequest, ReadScope, RetryState,
+    Retrying, Store, StoreError, StoreErrorKind, SweepPage, Wakeup, WriteBack, WriteBackStatus,
 };
 pub use timestamp::rfc3339_micros;
 pub use topic::{TopicError, TopicSyntax, TopicTemplate};

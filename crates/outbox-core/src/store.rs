@@ -310,6 +310,22 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 pub trait Wakeup: fmt::Debug + Send {
     /// Returns when the relay should read again: something may have been committed, or the poll interval is over.
     async fn wait(&mut self);
+
+    /// Takes in what the relay does, so that it need not be woken for what it has seen. Does nothing by default.
+    fn note(&mut self, activity: Activity) {
+        let _ = activity;
+    }
+}
+
+/// What a relay does with a route, as far as its [`Wakeup`] must know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activity {
+    /// A read of new events begins. If it finds nothing, [`Wakeup::wait`] comes next.
+    Reading,
+    /// A read has found something, or more than it could take.
+    Found,
+    /// The route is not ours any more, or its reader is being opened anew: it reads nothing.
+    Resting,
 }
 
 /// What stood in the way of a store's call.

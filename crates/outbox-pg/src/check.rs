@@ -52,6 +52,8 @@ pub struct TableFacts {
     pub row_security: Vec<String>,
     /// A logical subscription writes into `events`.
     pub is_subscriber: bool,
+    /// Whether an insert rings for a sleeping relay.
+    pub has_doorbell: bool,
 }
 
 /// A right that a relay needs and the role lacks.
@@ -128,18 +130,15 @@ pub async fn facts(conn: &mut PgConnection, schema: &SchemaName) -> Result<Facts
         database,
         schema: schema.quoted().to_owned(),
         migrations,
-        table: table.map(|(sequence_increment, sequence_cache, row_security, is_subscriber)| TableFacts {
-            sequence_increment,
-            sequence_cache,
-            row_security,
-            is_subscriber,
+        table: table.map(|(sequence_increment, sequence_cache, row_security, is_subscriber, has_doorbell)| {
+            TableFacts { sequence_increment, sequence_cache, row_security, is_subscriber, has_doorbell }
         }),
         missing_rights,
     })
 }
 
 type ServerRow = (i32, bool, bool, String, bool, String, String, String);
-type TableRow = (Option<i64>, Option<i64>, Vec<String>, bool);
+type TableRow = (Option<i64>, Option<i64>, Vec<String>, bool, bool);
 
 impl Facts {
     /// What follows from the facts, the worst first. Empty means fit.

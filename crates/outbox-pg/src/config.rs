@@ -50,6 +50,9 @@ pub struct PgConfig {
     /// As `postgres://user:password@host:port/database?sslmode=…`. What it leaves out comes from the variables `PG…`
     /// and the password file that libpq reads too. A secret: hidden in `Debug` and in errors. No default.
     pub url: String,
+    /// Where the [`Doorbell`](crate::Doorbell) listens: a direct connection to the same database when `url` leads through
+    /// a pooler in transaction mode. Hidden as `url` is. Default: `url`.
+    pub listen_url: Option<String>,
     /// The schema of the outbox's tables. Default `outbox`.
     pub schema: SchemaName,
     /// The most connections that one process opens, at least [`least_connections`]. Low: reads, settles and retries
@@ -82,6 +85,13 @@ impl PgConfig {
     #[must_use]
     pub fn with_schema(mut self, schema: SchemaName) -> Self {
         self.schema = schema;
+        self
+    }
+
+    /// Chooses where the doorbell listens.
+    #[must_use]
+    pub fn with_listen_url(mut self, url: impl Into<String>) -> Self {
+        self.listen_url = Some(url.into());
         self
     }
 
@@ -127,8 +137,23 @@ impl PgConfig {
             let problem = format!("must be {low} to {high}, got {connections}");
             return Err(PgConfigError { field: "max_connections", problem });
         }
-        let wrong = |why: &str| PgConfigError { field: "url", problem: format!("{why}; {EXAMPLE}") };
-        if !["postgres://", "postgresql://"].iter().any(|scheme| self.url.starts_with(scheme)) {
+        self.options("url", &self.url)
+    }
+
+    /// As [`connect_options`](Self::connect_options), for the connection that listens.
+    ///
+    /// # Errors
+    /// [`PgConfigError`] with the field that is wrong.
+    pub fn listen_options(&self) -> Result<PgConnectOptions, PgConfigError> {
+        match &self.listen_url {
+            Some(url) => self.options("listen_url", url),
+            None => self.options("url", &self.url),
+        }
+    }
+
+    fn options(&self, field: &'static str, url: &str) -> Result<PgConnectOptions, PgConfigError> {
+        let wrong = |why: &str| PgConfigError { field, problem: format!("{why}; {EXAMPLE}") };
+        if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
             return Err(wrong("does not begin with postgres://"));
         }
         if !outbox_core::is_percent_encoded(&self.url) {
@@ -140,8 +165,8 @@ impl PgConfig {
             return Err(PgConfigError { field: "url", problem });
         }
         // The driver's error can hold parts of the URL, and with them the password.
-        let mut options = PgConnectOptions::from_str(&self.url).map_err(|_| wrong("can't be read"))?;
-        if !names_sslmode(&self.url) {
+        let mut options = PgConnectOptions::from_str(url).map_err(|_| wrong("can't be read"))?;
+        if !names_sslmode(url) {
             // Otherwise the variable PGSSLMODE, meant for other programs, could turn verification off.
             options = options.ssl_mode(PgSslMode::Prefer);
         }
@@ -218,7 +243,7 @@ fn is_loopback(host: &str) -> bool {
 impl Default for PgConfig {
     fn default() -> Self {
         let (url, schema) = (String::new(), SchemaName::default());
-        Self { url, schema, max_connections: None, ca_file: None }
+        Self { url, listen_url: None, schema, max_connections: None, ca_file: None }
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod check;
 mod config;
+mod doorbell;
 mod enqueue;
 mod error;
 mod identity;
@@ -21,6 +22,7 @@ pub mod status;
 mod store;
 
 pub use config::{MAX_CONNECTIONS, PgConfig, PgConfigError, default_connections, least_connections};
+pub use doorbell::Doorbell;
 pub use enqueue::{EnqueueError, Outbox};
 pub use schema::{InvalidSchemaName, MAX_SCHEMA_BYTES, SchemaName};
 pub use store::PgStore;

@@ -29,6 +29,9 @@ const CREATE_TABLE: &str = include_str!("sql/migrate_table.sql");
 const APPLIED: &str = include_str!("sql/migrate_applied.sql");
 const RECORD: &str = include_str!("sql/migrate_record.sql");
 const FORGET: &str = include_str!("sql/migrate_forget.sql");
+const DOORBELL_READY: &str = include_str!("sql/doorbell_ready.sql");
+const DOORBELL_ON: &str = include_str!("sql/doorbell_on.sql");
+const DOORBELL_OFF: &str = include_str!("sql/doorbell_off.sql");
 const ROLES: &str = include_str!("sql/roles.sql");
 
 /// One step of the schema's life, with the texts that do and undo it.
@@ -40,12 +43,20 @@ struct Step {
 }
 
 /// All steps, oldest first. A test compares this list with the directory.
-const STEPS: &[Step] = &[Step {
-    version: 20_261_130_000_001,
-    name: "outbox",
-    up: include_str!("../migrations/20261130000001_outbox.up.sql"),
-    down: include_str!("../migrations/20261130000001_outbox.down.sql"),
-}];
+const STEPS: &[Step] = &[
+    Step {
+        version: 20_261_130_000_001,
+        name: "outbox",
+        up: include_str!("../migrations/20261130000001_outbox.up.sql"),
+        down: include_str!("../migrations/20261130000001_outbox.down.sql"),
+    },
+    Step {
+        version: 20_261_201_000_001,
+        name: "doorbell",
+        up: include_str!("../migrations/20261201000001_doorbell.up.sql"),
+        down: include_str!("../migrations/20261201000001_doorbell.down.sql"),
+    },
+];
 
 impl Step {
     /// The checksum that sqlx would keep for this step.
@@ -186,6 +197,34 @@ pub async fn down(conn: &mut PgConnection, schema: &SchemaName, target: i64) -> 
     }
     tx.commit().await?;
     Ok(done)
+}
+
+/// Sees to it that the trigger of the doorbell is there, or that it is not. Tells whether it had to be changed.
+///
+/// Without it relays that want to be rung poll. A transaction that rings can't be prepared (`PREPARE TRANSACTION`).
+///
+/// # Errors
+/// [`MigrateError`]; nothing was changed.
+///
+/// # Cancel safety
+/// As [`up`].
+pub async fn doorbell(conn: &mut PgConnection, schema: &SchemaName, wanted: bool) -> Result<bool, MigrateError> {
+    let mut tx = begin(conn, schema).await?;
+    let ready = sqlx::query_as(DOORBELL_READY).persistent(false).bind(schema.as_str());
+    let ready: Option<(i64, bool)> = ready.fetch_optional(&mut *tx).await?;
+    let change = ready.is_some_and(|(_, rings)| rings != wanted);
+    if change {
+        let sql = schema.sql(if wanted { DOORBELL_ON } else { DOORBELL_OFF });
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await?;
+    }
+    tx.commit().await?;
+    Ok(change)
+}
+
+/// The statement that takes the doorbell away, for administrators who run [`sql`] themselves.
+#[must_use]
+pub fn no_doorbell_sql(schema: &SchemaName) -> String {
+    schema.sql(DOORBELL_OFF).as_ref().to_owned()
 }
 
 /// Tells which migrations the schema has. Changes nothing and takes no lock.

@@ -89,7 +89,12 @@ pub(crate) enum Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Migrate {
     /// Applies what is missing, in one transaction; run again it does nothing
-    Up,
+    Up {
+        /// Leaves out the trigger that rings, or takes it away: for databases with PREPARE TRANSACTION; set
+        /// relay.wakeup = "poll" then
+        #[arg(long)]
+        no_doorbell: bool,
+    },
     /// Tells which migrations are applied and which are missing; exits 1 when some are missing
     Status,
     /// Prints the SQL of all migrations, for administrators who run it themselves; connects to nothing
@@ -98,5 +103,8 @@ pub(crate) enum Migrate {
         /// Also prints the roles outbox_producer, outbox_relay and outbox_reader with their rights
         #[arg(long)]
         roles: bool,
+        /// Leaves out the trigger that rings
+        #[arg(long)]
+        no_doorbell: bool,
     },
 }

@@ -8,7 +8,7 @@ use super::args::Output;
 use super::brokers::State;
 use super::failure::{Failure, with_causes};
 use super::output::print;
-use super::settings::{RouteSettings, Settings, Shown, joined};
+use super::settings::{RouteSettings, Settings, Shown, Wakeup, joined};
 
 /// Routes that one warning names.
 const MOST_NAMES: usize = 5;
@@ -91,7 +91,10 @@ impl Report {
         let schema = &settings.database.schema;
         let asked = async { Ok(facts(&mut connection, schema).await.map_err(|error| with_causes(&error))) };
         match super::database::answer(asked).await {
-            Ok(Ok(facts)) => self.facts(&facts),
+            Ok(Ok(facts)) => {
+                self.facts(&facts);
+                self.doorbell(settings, &facts);
+            }
             Ok(Err(text)) | Err(Failure::Failed(text) | Failure::Usage(text)) => {
                 self.findings.push(Item::new("database", "error", text));
             }
@@ -110,6 +113,23 @@ impl Report {
             };
             self.findings.push(Item::new("database", severity, text));
         }
+    }
+
+    /// The trigger and the configuration must agree.
+    fn doorbell(&mut self, settings: &Settings, facts: &Facts) {
+        let Some(table) = &facts.table else { return }; // told already
+        let text = match (settings.wakeup, table.has_doorbell) {
+            (Wakeup::Doorbell { .. }, false) => {
+                "relay.wakeup is \"doorbell\", but the trigger that rings is missing or disabled, so an idle relay polls: \
+                 run `migrate up`, or set relay.wakeup = \"poll\""
+            }
+            (Wakeup::Poll, true) => {
+                "relay.wakeup is \"poll\", but producers still run the trigger that rings: run `migrate up \
+                 --no-doorbell` if no other relay wants it"
+            }
+            _ => return,
+        };
+        self.findings.push(Item::new("database", "warning", text.to_owned()));
     }
 
     async fn broker(&mut self, settings: &RouteSettings, publisher: &dyn Publisher) {

@@ -19,14 +19,19 @@ struct Sql {
     sql: String,
 }
 
-pub(crate) async fn up(settings: &Settings, output: Output) -> Result<(), Failure> {
+pub(crate) async fn up(settings: &Settings, no_doorbell: bool, output: Output) -> Result<(), Failure> {
     let mut connection = super::database::connect(settings).await?;
     let schema = &settings.database.schema;
     let applied = migrate::up(&mut connection, schema).await.map_err(|error| Failure::failed(&error))?;
-    let text = match applied.len() {
+    let changed =
+        migrate::doorbell(&mut connection, schema, !no_doorbell).await.map_err(|error| Failure::failed(&error))?;
+    let mut text = match applied.len() {
         0 => format!("schema {schema} is up to date"),
         count => format!("schema {schema}: {count} applied"),
     };
+    if changed {
+        text.push_str(if no_doorbell { "; the doorbell is taken away" } else { "; the doorbell is back" });
+    }
     let items = applied.into_iter().map(|version| Migration { version, state: "applied" }).collect();
     print(output, &text, &Items { items })
 }
@@ -45,9 +50,13 @@ pub(crate) async fn status(settings: &Settings, output: Output) -> Result<(), Fa
     Err(Failure::Failed(format!("schema {schema} lacks {} migrations: run `migrate up`", status.pending.len())))
 }
 
-pub(crate) fn sql(settings: &Settings, roles: bool, output: Output) -> Result<(), Failure> {
+pub(crate) fn sql(settings: &Settings, roles: bool, no_doorbell: bool, output: Output) -> Result<(), Failure> {
     let schema = &settings.database.schema;
     let mut sql = migrate::sql(schema);
+    if no_doorbell {
+        sql.push('\n');
+        sql.push_str(&migrate::no_doorbell_sql(schema));
+    }
     if roles {
         sql.push('\n');
         sql.push_str(&migrate::roles_sql(schema));

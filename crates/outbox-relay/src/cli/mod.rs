@@ -57,9 +57,11 @@ fn dispatch(args: Args) -> Result<(), Failure> {
     let result = runtime.block_on(async {
         match args.command {
             Command::Run => run::run(settings).await,
-            Command::Migrate(Migrate::Up) => migrate::up(&settings, output).await,
+            Command::Migrate(Migrate::Up { no_doorbell }) => migrate::up(&settings, no_doorbell, output).await,
             Command::Migrate(Migrate::Status) => migrate::status(&settings, output).await,
-            Command::Migrate(Migrate::Sql { roles }) => migrate::sql(&settings, roles, output),
+            Command::Migrate(Migrate::Sql { roles, no_doorbell }) => {
+                migrate::sql(&settings, roles, no_doorbell, output)
+            }
             Command::Check { connect, show } => check::check(&settings, connect, show, output).await,
             Command::Status => status::status(&settings, output).await,
             Command::Enqueue(args) => enqueue::enqueue(&settings, &args, output).await,

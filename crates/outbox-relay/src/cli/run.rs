@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_pg::PgStore;
+use outbox_pg::{Doorbell, PgStore};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::admin::{self, Probes};
 use super::failure::{Failure, with_causes};
-use super::settings::{Problem, Settings};
+use super::settings::{Problem, Settings, Wakeup};
 use super::{brokers, signals};
 use crate::{Relay, RouteError};
 
@@ -28,9 +29,16 @@ pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
     let pg = settings.database.pg.as_ref().ok_or_else(|| missing("database.url"))?;
     let store = PgStore::new(pg, settings.name.as_str()).map_err(|error| Failure::failed(&error))?;
     let store = Arc::new(store);
+    let doorbell = match settings.wakeup {
+        Wakeup::Doorbell { fallback } => Some(Doorbell::new(pg, fallback).map_err(|error| Failure::failed(&error))?),
+        Wakeup::Poll => None,
+    };
     let mut relay = Relay::builder(Arc::<PgStore>::clone(&store));
     for (route, publisher) in settings.routes.iter().zip(brokers::connect(&settings.routes)?) {
-        relay = relay.route(route.config.clone(), publisher);
+        relay = match &doorbell {
+            Some(doorbell) => relay.route_with_wakeup(route.config.clone(), publisher, doorbell.wakeup()),
+            None => relay.route(route.config.clone(), publisher),
+        };
     }
     let wrong = |error: RouteError| {
         let key =
@@ -46,6 +54,11 @@ pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
     tracing::info!(routes = names.join(", "), relay = name, version, admin = listen, "the relay starts");
 
     // Tasks of their own: a panic in one of them is an error to report, not the end of `main`.
+    // The listening session ends when this set does.
+    let mut listening = JoinSet::new();
+    if let Some(doorbell) = doorbell {
+        listening.spawn(doorbell.run());
+    }
     let mut running = tokio::spawn(relay.run(shutdown.clone()));
     let answering = async {
         match listener {
@@ -55,6 +68,11 @@ pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
     };
     let ended = tokio::select! {
         ended = &mut running => ended,
+        Some(Err(died)) = listening.join_next() => {
+            let error = with_causes(&died);
+            tracing::error!(error, "the doorbell has died: idle routes poll until the relay is restarted");
+            running.await
+        }
         probes = answering => {
             let why = match probes {
                 Ok(Ok(())) => "it ended".to_owned(),

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use outbox_core::{
-    Confirmed, Envelope, ErrorKind, Outcome, PublishError, ReadBatch, Receipt, StoreError, StoreErrorKind, SweepPage,
+    Activity, Confirmed, Envelope, ErrorKind, Outcome, PublishError, ReadBatch, Receipt, StoreError, StoreErrorKind,
+    SweepPage,
 };
 use tokio::time::Instant;
 
@@ -96,6 +97,9 @@ impl Session<'_> {
                     (true, 0) => NextRead::OnWakeup,
                     (true, _) => after_linger(now),
                 };
+                if self.next_read != NextRead::OnWakeup {
+                    self.parts.wakeup.note(Activity::Found);
+                }
             }
             Err(error) => {
                 if let Some(reread) = reread {

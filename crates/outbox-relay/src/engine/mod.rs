@@ -27,7 +27,9 @@ mod write_queue;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::{Acquisition, InvalidRoutes, Ownership, Publisher, Routes, Selection, Store, StoreErrorKind, Wakeup};
+use outbox_core::{
+    Acquisition, Activity, InvalidRoutes, Ownership, Publisher, Routes, Selection, Store, StoreErrorKind, Wakeup,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -163,6 +165,7 @@ impl Route {
             };
             let end = Box::pin(Session::new(parts, ownership.clone(), lane, acquired).run(&shutdown)).await;
             self.reporter.owner(false);
+            self.wakeup.note(Activity::Resting);
             match end {
                 Ok(End::Shutdown) => {
                     self.release(&ownership).await;

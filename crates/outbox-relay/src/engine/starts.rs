@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::{ReadRequest, ReadScope};
+use outbox_core::{Activity, ReadRequest, ReadScope};
 use tokio::time::Instant;
 
 use super::order::{EVENTS_PER_KEY, Room};
@@ -187,6 +187,7 @@ impl Session<'_> {
         } else if forward {
             self.reread_last = false;
             let request = self.read_request(ReadScope::Forward, config.batch_size);
+            self.parts.wakeup.note(Activity::Reading);
             self.work.spawn(tasks::read(lane, request, None));
         } else {
             self.lane = Some(lane);

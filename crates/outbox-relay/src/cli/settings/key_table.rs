@@ -25,6 +25,13 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     key(
         DATABASE,
+        "listen_url",
+        Kind::SecretUrl,
+        Default::Absent("`url`"),
+        "Where the doorbell listens: a direct connection to the same database when `url` leads through a pooler in transaction mode.",
+    ),
+    key(
+        DATABASE,
         "schema",
         Kind::Text,
         Default::Is("outbox"),
@@ -124,13 +131,19 @@ pub(crate) const KEYS: &[Key] = &[
         "Events in memory that wait for their aggregate. What does not fit is read again later.",
     ),
     key(BOTH, "queue_bytes", Kind::Size, Default::Of(Field::Size(|c| &mut c.queue_bytes)), "The same in bytes."),
-    key(RELAY, "wakeup", Kind::Choice(&["poll"]), Default::Is("poll"), "How an idle relay learns of new events."),
+    key(
+        RELAY,
+        "wakeup",
+        Kind::Choice(&["doorbell", "poll"]),
+        Default::Is("doorbell"),
+        "How an idle relay learns of new events. `doorbell`: it sleeps until a commit rings; until it can listen it polls every 50 ms. `poll`: it reads every `poll_interval`.",
+    ),
     key(
         RELAY,
         "poll_interval",
         Kind::Duration,
-        Default::Of(Field::Duration(|c| &mut c.poll_interval)),
-        "How long an idle relay waits before it reads again: the latency when idle. Low: idle load on the database.",
+        Default::Depends(Field::Duration(|c| &mut c.poll_interval), "2s with the doorbell, 50ms with `poll`"),
+        "How long an idle relay waits before it reads again without having been rung: the latency with `poll`, a safety net with the doorbell. Low: idle load on the database. At least 10ms.",
     ),
     key(
         RELAY,

@@ -59,6 +59,12 @@ pub(crate) enum Field {
 pub(crate) enum Default {
     /// The value of the field in [`RouteConfig::new`].
     Of(Field),
+    /// The value of the field in [`RouteConfig`], whose default depends on another key.
+    Depends(
+        Field,
+        #[cfg_attr(not(test), expect(dead_code, reason = "read by the test that writes the reference page"))]
+        &'static str,
+    ),
     /// This value, as it would be written.
     Is(&'static str),
     /// Nothing: the key is optional, with what happens then.
@@ -145,7 +151,7 @@ impl Key {
             Default::Of(Field::Size(field)) => Some(format_size(*field(&mut defaults))),
             Default::Of(Field::Duration(field)) => Some(format_duration(*field(&mut defaults))),
             Default::Is(text) => Some(text.to_owned()),
-            Default::Absent(_) | Default::Required(_) => None,
+            Default::Absent(_) | Default::Required(_) | Default::Depends(..) => None,
         }
     }
 }
@@ -185,7 +191,6 @@ fn parse_loopback(text: &str) -> Result<Option<SocketAddr>, String> {
 
 /// Keys that a later version brings, with everything below them: the path and why it is refused.
 const LATER_KEYS: &[(&str, &str)] = &[
-    ("database.listen_url", "the doorbell, which needs it, comes in a later version"),
     ("history.partition", "keeping published events comes in a later version"),
     ("admin.token_file", "tokens come in a later version; until then the probes answer on loopback only"),
     ("route.unroutable", "this version always pauses an unroutable topic; the choice comes in a later version"),
@@ -194,7 +199,6 @@ const LATER_KEYS: &[(&str, &str)] = &[
 
 /// Values that a later version brings.
 const LATER_VALUES: &[(&str, &str, &str)] = &[
-    ("relay.wakeup", "doorbell", "the doorbell comes in a later version; use \"poll\""),
     ("relay.on_dead", "block", "blocking an aggregate after a dead letter comes in a later version; use \"continue\""),
     ("history.keep", "*", "keeping published events comes in a later version; use \"off\""),
 ];

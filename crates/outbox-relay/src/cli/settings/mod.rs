@@ -19,6 +19,7 @@ use std::ffi::OsString;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use outbox_core::wire::Format;
 use outbox_pg::{PgConfig, SchemaName};
@@ -66,6 +67,7 @@ pub(crate) struct Settings {
     pub(crate) database: Database,
     /// The relay's label.
     pub(crate) name: String,
+    pub(crate) wakeup: Wakeup,
     /// Where the probes listen; `None` is off.
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) log: Log,
@@ -80,6 +82,18 @@ pub(crate) struct Database {
     pub(crate) schema: SchemaName,
     /// How to connect; `None` when no URL is set and the command needs none.
     pub(crate) pg: Option<PgConfig>,
+}
+
+/// How an idle relay learns of new events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wakeup {
+    /// A commit rings.
+    Doorbell {
+        /// How often it reads without having been rung.
+        fallback: Duration,
+    },
+    /// It reads every `poll_interval` of its routes.
+    Poll,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! From values to the typed model, with the checks between keys.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use outbox_core::wire::{DEBEZIUM_TOPIC, Format};
 use outbox_core::{Filter, InvalidRoutes, Pattern, Routes};
@@ -13,10 +14,13 @@ use super::path::Path;
 use super::problem::{Origin, Problem};
 use super::resolve::Values;
 use super::table::Table;
-use super::{DEFAULT_FILE, Database, Log, LogFormat, Needs, RouteSettings, Settings, refusal, show};
+use super::{DEFAULT_FILE, Database, Log, LogFormat, Needs, RouteSettings, Settings, Wakeup, refusal, show};
 use crate::cli::brokers::{self, State};
 use crate::cli::failure::Failure;
 use crate::{Ordering, RouteConfig};
+
+/// How often a relay reads that the doorbell has not rung.
+const FALLBACK: Duration = Duration::from_secs(2);
 
 pub(super) struct Reader<'a> {
     pub(super) values: &'a Values,
@@ -35,6 +39,15 @@ impl Reader<'_> {
         Some(Settings {
             database: database?,
             name: self.text(&relay("name"))?,
+            wakeup: match self.text(&relay("wakeup"))?.as_str() {
+                "poll" => Wakeup::Poll,
+                _ => Wakeup::Doorbell {
+                    fallback: match self.value(&relay("poll_interval")) {
+                        Some(Value::Duration(fallback)) => fallback,
+                        _ => FALLBACK,
+                    },
+                },
+            },
             admin: match self.value(&Path::new(None, "admin.listen"))? {
                 Value::Address(address) => address,
                 _ => None,
@@ -71,7 +84,9 @@ impl Reader<'_> {
         let counts = counted.connect_options().err();
         let counts = counts.or_else(|| routes.and_then(|routes| counted.check_routes(routes).err()));
         let mut pg = PgConfig::new(url.as_deref().unwrap_or("postgres://localhost"));
-        for error in counts.into_iter().chain(pg.connect_options().err()) {
+        pg.listen_url = self.text(&path("listen_url"));
+        let listening = pg.listen_url.as_ref().and_then(|_| pg.listen_options().err());
+        for error in counts.into_iter().chain(pg.connect_options().err()).chain(listening) {
             problems.push(self.problem(&path(error.field), error.problem));
         }
         let schema = schema.ok()?;
@@ -177,7 +192,7 @@ impl Reader<'_> {
         }
         let mut wrong = Vec::new();
         for key in KEYS {
-            let keys::Default::Of(field) = key.default else { continue };
+            let (keys::Default::Of(field) | keys::Default::Depends(field, _)) = key.default else { continue };
             let paths = places(key, place);
             let Some((path, (value, _))) = paths.iter().rev().find_map(|path| self.values.get_key_value(path)) else {
                 continue;

@@ -76,7 +76,7 @@ fn kind(key: &Key) -> String {
 fn default(key: &Key) -> String {
     match key.default {
         Default::Required(_) => "required".to_owned(),
-        Default::Absent(meaning) => meaning.to_owned(),
+        Default::Absent(meaning) | Default::Depends(_, meaning) => meaning.to_owned(),
         Default::Is(_) | Default::Of(_) => key.default_text().map(|text| format!("`{text}`")).unwrap_or_default(),
     }
 }

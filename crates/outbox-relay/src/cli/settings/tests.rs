@@ -187,7 +187,6 @@ fn what_comes_later_is_refused_with_a_sentence() {
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with(&format!("{key} (outbox.toml:")) && found[0].contains(sentence), "{found:?}");
     };
-    check("[relay]\nwakeup = 'doorbell'", "relay.wakeup", "the doorbell comes in a later version; use \"poll\"");
     check("[relay]\non_dead = 'block'", "relay.on_dead", "comes in a later version; use \"continue\"");
     check("[history]\nkeep = '7d'", "history.keep", "comes in a later version; use \"off\"");
     check("[history]\npartition = 'day'", "history.partition", "comes in a later version");

@@ -1,0 +1,3 @@
+-- Removes the doorbell; relays poll.
+DROP TRIGGER IF EXISTS outbox_doorbell ON events;
+DROP FUNCTION ring_doorbell();
