@@ -85,6 +85,11 @@ pub(crate) fn spawn(url: &str, load: &Load) -> JoinSet<()> {
     writers
 }
 
+/// Writes one event of an aggregate into the caller's transaction, which must not be one of the writers'.
+pub(crate) async fn write(tx: &mut PgConnection, aggregate: &str) -> Result<(), EnqueueError> {
+    events(tx, &Outbox::default(), aggregate, 1).await.map(|_| ())
+}
+
 /// Waits until all writers are done.
 pub(crate) async fn finish(mut writers: JoinSet<()>) {
     while let Some(ended) = writers.join_next().await {
@@ -125,16 +130,7 @@ impl Writer {
         let pause =
             self.load.pause_ms.start + (random as u64 / 64) % (self.load.pause_ms.end - self.load.pause_ms.start);
         let mut tx = conn.begin().await?;
-        let sql = "INSERT INTO aggregates VALUES ($1, $2)
-                   ON CONFLICT (name) DO UPDATE SET version = aggregates.version + $2 RETURNING version";
-        let last: i64 = sqlx::query_scalar(sql).bind(&name).bind(self.load.batch).fetch_one(&mut *tx).await?;
-        let versions = last - self.load.batch + 1..=last;
-        let (ids, versions): (Vec<_>, Vec<_>) = versions.map(|version| (Uuid::now_v7(), version)).unzip();
-        let sql = "INSERT INTO ledger SELECT event_id, $2, version FROM unnest($1::uuid[], $3::bigint[]) AS u (event_id, version)";
-        sqlx::query(sql).bind(&ids).bind(&name).bind(&versions).execute(&mut *tx).await?;
-        let events: Vec<NewEvent> =
-            ids.iter().zip(&versions).map(|(id, version)| event(*id, &name, *version)).collect();
-        outbox.enqueue_many(&mut tx, &events).await?;
+        let done = events(&mut tx, outbox, &name, self.load.batch).await?;
         if pause > 0 {
             // Between insert and commit: the time in which a place in the order is taken and not visible yet.
             sleep_until(Instant::now() + Duration::from_millis(pause)).await;
@@ -143,12 +139,25 @@ impl Writer {
             tx.rollback().await?;
         } else {
             tx.commit().await?;
-            let done = events.len();
             // An error would mean that the closure gave nothing.
             let _ = self.left.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(done)));
         }
         Ok(())
     }
+}
+
+/// Locks the aggregate and writes its next events, in the caller's transaction. Tells how many.
+async fn events(tx: &mut PgConnection, outbox: &Outbox, name: &str, batch: i64) -> Result<usize, EnqueueError> {
+    let sql = "INSERT INTO aggregates VALUES ($1, $2)
+               ON CONFLICT (name) DO UPDATE SET version = aggregates.version + $2 RETURNING version";
+    let last: i64 = sqlx::query_scalar(sql).bind(name).bind(batch).fetch_one(&mut *tx).await?;
+    let versions = last - batch + 1..=last;
+    let (ids, versions): (Vec<_>, Vec<_>) = versions.map(|version| (Uuid::now_v7(), version)).unzip();
+    let sql = "INSERT INTO ledger SELECT event_id, $2, version FROM unnest($1::uuid[], $3::bigint[]) AS u (event_id, version)";
+    sqlx::query(sql).bind(&ids).bind(name).bind(&versions).execute(&mut *tx).await?;
+    let events: Vec<NewEvent> = ids.iter().zip(&versions).map(|(id, version)| event(*id, name, *version)).collect();
+    outbox.enqueue_many(tx, &events).await?;
+    Ok(events.len())
 }
 
 /// An event of an order with a known id.

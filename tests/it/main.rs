@@ -13,6 +13,7 @@ mod relay;
 
 mod atomicity;
 mod bad_events;
+mod chaos;
 mod clocks;
 mod database_faults;
 mod kills;

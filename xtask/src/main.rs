@@ -3,6 +3,7 @@
 
 mod bench;
 mod cargo;
+mod chaos;
 mod ci;
 mod conformance;
 mod demo;
@@ -21,6 +22,8 @@ cargo xtask <command>
   test [--full] [--pg MAJOR] [nextest arguments]
                                            run all tests against real services
   bench [--events N] [--rounds N]          events per second against two usual relays (docs/performance.md)
+  chaos [--minutes N] [--seed S] [--seeds N] [--broker rabbitmq|nats]
+                                           faults by a schedule, and what the history says
   tidy                                     check the invariants that the compiler does not
   ci [--full]                              everything a change must pass; --full: before a release
   services up [--pg MAJOR] | down | status keep services running between runs
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         "ci" => ci::run(rest),
         "demo" => demo::run(rest),
         "bench" => bench::run(rest),
+        "chaos" => chaos::run(rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}");
             Ok(())

@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
 
 /// Builds the binaries that tests run. With the tests in one go: their features are then unified once, and nothing is
 /// compiled twice.
-fn build() -> Outcome {
+pub(crate) fn build() -> Outcome {
     must(&mut cargo(&["build", "--workspace", "--all-features", "--bins", "--tests"]))
 }
 

@@ -52,6 +52,12 @@ pub(crate) trait Mortal: Destination {
     async fn come_back(&mut self);
 }
 
+/// A destination that relays find by a URL, so that a proxy can stand between.
+pub(crate) trait ByUrl: Mortal {
+    /// The server's URL.
+    fn url(&self) -> String;
+}
+
 /// A key of a destination's table.
 pub(crate) fn key(destination: &(impl Destination + ?Sized), name: &str) -> String {
     format!("route.0.{}.{name}", destination.kind())

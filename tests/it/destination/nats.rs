@@ -9,7 +9,7 @@ use outbox_testkit::services::require_or_skip;
 use tokio::task::block_in_place;
 use uuid::Uuid;
 
-use super::{Destination, Mortal, event_id, own};
+use super::{ByUrl, Destination, Mortal, event_id, own};
 use crate::relay::RelayConfig;
 
 pub(crate) struct NatsStream {
@@ -101,5 +101,11 @@ impl Mortal for NatsStream {
         block_in_place(|| own(&mut self.server).start_again()).unwrap();
         // The client here connects by itself, but not at once.
         self.jetstream = jetstream::new(async_nats::connect(&self.url).await.unwrap());
+    }
+}
+
+impl ByUrl for NatsStream {
+    fn url(&self) -> String {
+        self.url.clone()
     }
 }

@@ -6,7 +6,7 @@ use outbox_testkit::services::rabbitmq::RabbitMq;
 use outbox_testkit::services::require_or_skip;
 use tokio::task::block_in_place;
 
-use super::{Destination, Mortal, own};
+use super::{ByUrl, Destination, Mortal, own};
 use crate::queue::{Queue, broker};
 use crate::relay::RelayConfig;
 
@@ -66,5 +66,11 @@ impl Mortal for RabbitMqQueue {
     async fn come_back(&mut self) {
         block_in_place(|| own(&mut self.node).start_again()).unwrap();
         self.queue.connect_again().await;
+    }
+}
+
+impl ByUrl for RabbitMqQueue {
+    fn url(&self) -> String {
+        self.queue.url.clone()
     }
 }
