@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{interval, timeout};
+use tokio::time::{Instant, interval, sleep_until, timeout};
 
 /// How often a condition is looked at that can't be waited for.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -24,6 +24,11 @@ pub(crate) fn until(limit: Duration, what: &str, mut so: impl AsyncFnMut() -> bo
         let in_time = timeout(limit, looked).await.is_ok();
         assert!(in_time, "{place}: not within {limit:?}: {what}");
     }
+}
+
+/// Lets time pass where it is the time itself that is wanted: how long a fault lasts, how long a producer pauses.
+pub(crate) async fn pass(length: Duration) {
+    sleep_until(Instant::now() + length).await;
 }
 
 /// Bounds a whole test.

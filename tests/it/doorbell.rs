@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::database::{Database, number, run};
-use crate::deadline::{is_full, seconds, until, within};
+use crate::deadline::{is_full, pass, seconds, until, within};
 use crate::embedded::config;
 use crate::load::event;
 use crate::recorder::Recorder;
@@ -81,8 +81,7 @@ async fn no_commit_is_slept_over(relays: usize) {
     while committed < commits {
         let burst = fastrand::usize(1..=4);
         // Between "still awake" and "asleep for long".
-        tokio::time::sleep(Duration::from_micros(fastrand::u64(0..if fastrand::bool() { 2_000 } else { 40_000 })))
-            .await;
+        pass(Duration::from_micros(fastrand::u64(0..if fastrand::bool() { 2_000 } else { 40_000 }))).await;
         let mut writers = JoinSet::new();
         for mut conn in conns.drain(..burst) {
             writers.spawn(async move {

@@ -12,12 +12,12 @@ use outbox_testkit::services::nats::Version;
 use outbox_testkit::services::postgres;
 use sqlx::Connection as _;
 use tokio::task::{JoinSet, block_in_place};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use self::schedule::{Fault, Schedule, Side};
 use crate::database::Database;
-use crate::deadline::{seconds, until, within};
+use crate::deadline::{pass, seconds, until, within};
 use crate::destination::{ByUrl, NatsStream, RabbitMqQueue};
 use crate::load::{self, Load};
 use crate::relay::{Relay, RelayConfig};
@@ -97,7 +97,7 @@ impl Member {
 
     async fn mode_for(&self, side: Side, mode: Mode, length: Duration) {
         self.proxy(side).set_mode(mode);
-        sleep(length).await;
+        pass(length).await;
         if mode == Mode::CutReplies {
             self.proxy(side).cut();
         }
@@ -133,11 +133,11 @@ async fn run<D: ByUrl>(wanted: Wanted, mut destination: D) {
         let mut busy = load::spawn(&scene.db.url(), &big);
         let begun = Instant::now();
         for (number, (pause, fault)) in schedule.steps().iter().enumerate() {
-            sleep(*pause).await;
+            pass(*pause).await;
             println!("{:>8.1?} {number}: {fault:?}", begun.elapsed());
             if let Fault::Quiet(length) = fault {
                 busy.shutdown().await;
-                sleep(*length).await;
+                pass(*length).await;
                 busy = load::spawn(&scene.db.url(), &big);
             } else {
                 scene.happens(*fault).await;
@@ -167,12 +167,12 @@ impl<D: ByUrl> Scene<D> {
             Fault::Freeze(place, length) => {
                 let relay = self.members[place].relay();
                 relay.signal("STOP");
-                sleep(length).await;
+                pass(length).await;
                 relay.signal("CONT");
             }
             Fault::KillBroker(length) => {
                 self.destination.go_down().await;
-                sleep(length).await;
+                pass(length).await;
                 self.destination.come_back().await;
             }
             Fault::CrashDatabase => {
@@ -209,7 +209,7 @@ impl<D: ByUrl> Scene<D> {
             load::write(&mut tx, &next).await.unwrap();
             tx.commit().await.unwrap();
         });
-        sleep(length).await;
+        pass(length).await;
         if commits {
             tx.commit().await.unwrap();
         } else {

@@ -73,6 +73,12 @@ fn check_any(path: &str, text: &str, findings: &mut Vec<Finding>) {
     }
 }
 
+/// Whether a function of exactly this name is called.
+fn calls(text: &str, name: &str) -> bool {
+    let continues = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(&format!("{name}(")).any(|(at, _)| !text[..at].ends_with(continues))
+}
+
 fn check_sql(path: &str, text: &str, findings: &mut Vec<Finding>) {
     if !["-- Called by: ", "-- Caller: "].iter().any(|start| text.starts_with(start)) {
         let remedy = "start the file with `-- Called by: …`, then the index that it needs and the locks that it takes";
@@ -104,7 +110,7 @@ fn check_rust(source: &Source<'_>, is_test: bool, findings: &mut Vec<Finding>) {
             continue;
         }
         if line.in_tests {
-            if text.contains(concat!("sle", "ep(")) {
+            if calls(text, concat!("sle", "ep")) {
                 let remedy =
                     "wait for the condition itself, with a deadline; pause the clock where time is the subject";
                 findings.push(Finding::new(at(line.number), "a test that sleeps", remedy));

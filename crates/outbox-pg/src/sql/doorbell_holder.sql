@@ -1,4 +1,3 @@
--- doorbell_holder
 -- Called by: Doorbell, after doorbell_ask.sql was refused. $1 key. Whether a relay holds it: producers do in shared mode.
 -- Index: none (the lock table in memory). Locks: none.
 SELECT EXISTS (SELECT FROM pg_locks

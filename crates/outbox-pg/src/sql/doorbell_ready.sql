@@ -1,4 +1,3 @@
--- doorbell_ready
 -- Called by: Doorbell, once for each listening session. $1 schema. The key of the schema's doorbell, as the trigger
 -- computes it, and whether the trigger is there and fires for ordinary sessions. No row when events is not there.
 -- Index: catalogs only. Locks: none.

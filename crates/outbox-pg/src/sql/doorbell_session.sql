@@ -1,4 +1,3 @@
--- doorbell_session
 -- Called by: Doorbell, on a session that is proved to be its own. The server ends a session whose relay vanished, and
 -- with it the key, within 25 s; and it does not end one that only sleeps.
 SET tcp_keepalives_idle = 10;
