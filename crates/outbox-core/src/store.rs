@@ -6,60 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use uuid::Uuid;
 
-use crate::{Envelope, EventId, Routes, Selection};
-
-/// A relay's right to a route: until its lease ends, nobody else claims the route's events.
-///
-/// Each bucket has a fencing token that grows with every change of owner; a write-back carries the token that was
-/// valid when its event was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ownership {
-    /// The route, and which events it takes.
-    pub selection: Selection,
-    /// This run of the relay. Ownership never depends on a name.
-    pub owner: Uuid,
-    /// How long the lease lasts from each renewal, by the database's clock.
-    pub lease: Duration,
-    /// The fencing token of each bucket, by bucket number.
-    pub tokens: Arc<[i64]>,
-}
-
-impl Ownership {
-    /// The route's name.
-    #[must_use]
-    pub fn route(&self) -> &str {
-        self.selection.name()
-    }
-}
-
-/// What became of the wish to own a route.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use]
-pub enum Acquisition {
-    /// It is ours.
-    Owned(Ownership),
-    /// Another relay's lease on it lasts.
-    Taken,
-    /// Relays with other routes are at work. They may publish the same events, so none of ours may be owned until the
-    /// last of them has ended.
-    OtherRoutes {
-        /// Their routes; `None` when they can't be read, since a newer program wrote them.
-        in_force: Option<Routes>,
-    },
-}
-
-impl Acquisition {
-    /// The ownership, if the route is ours.
-    #[must_use]
-    pub fn owned(self) -> Option<Ownership> {
-        match self {
-            Self::Owned(ownership) => Some(ownership),
-            Self::Taken | Self::OtherRoutes { .. } => None,
-        }
-    }
-}
+use crate::{Acquisition, Buckets, Envelope, EventId, Ownership, Renewal, Routes, Selection};
 
 /// An event as it was read, with what the relay must know to keep its promises.
 #[derive(Debug, Clone)]
@@ -113,7 +61,8 @@ pub struct ReadRequest {
     /// Stop before the event that would exceed this many bytes, or after it at the latest; the first event always
     /// passes.
     pub max_bytes: usize,
-    /// Ids whose deletion had committed before this request was made: the lane may forget them.
+    /// Ids whose deletion had committed before this request was made, and those whose bucket was given back: the lane may
+    /// forget them.
     pub forget: Vec<i64>,
     /// Ids that the relay dropped for want of room. A forward read does not return them again as long as it could
     /// come across them; a read of [`ReadScope::Keys`] does, and the lane knows them again from then on.
@@ -169,6 +118,13 @@ pub trait Lane: fmt::Debug + Send {
     /// # Errors
     /// As [`Lane::read`].
     async fn sweep(&mut self, after: i64) -> Result<SweepPage, StoreError>;
+
+    /// Keeps to the events of these buckets from now on; `gained` says which of them may have been another relay's
+    /// since this lane last kept to them. When there are any, the lane goes back to zero and knows what it knew: forward
+    /// reads return all that it does not know in id order, so no later event of a gained aggregate comes before an
+    /// earlier one. That goes for what was dropped too, so the relay must not ask for it by its keys any more: what it
+    /// has not told yet as dropped, it tells as forgotten, like what was returned of a bucket that was given back.
+    fn turn_to(&mut self, buckets: Buckets, gained: Buckets);
 }
 
 /// An event that the broker has confirmed.
@@ -246,26 +202,43 @@ pub enum RetryState {
 /// - Every call is bounded in time.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Tries to own a route. Relays with the same routes in the same order share them, each route with one owner;
-    /// relays with other routes wait until the last of these has given back what it owns, or its lease has ended.
+    /// Joins the relays that share a route, and takes what is free, up to its share. Relays with the same routes in the
+    /// same order share them; relays with other routes wait until the last of these has given back what it owns, or
+    /// its lease has ended. Whoever has joined, buckets or not, counts until it releases or its lease ends.
     ///
     /// # Errors
-    /// What stood in the way.
+    /// What stood in the way. It may have joined all the same; its lease then ends by itself.
     async fn acquire(&self, route: &Selection, lease: Duration) -> Result<Acquisition, StoreError>;
 
-    /// Extends the lease. `false` when the ownership is lost; it never comes back then.
+    /// Takes more of what is free, up to the relay's share, and answers with all that is owned then. The lease is not
+    /// extended. A bucket that a call took whose answer was lost is free to this relay, and to no other.
+    ///
+    /// # Errors
+    /// What stood in the way; it may have taken some all the same: call it again.
+    async fn take_more(&self, ownership: &Ownership) -> Result<Acquisition, StoreError>;
+
+    /// Extends the lease, and tells how the relay stands among the others. One statement.
     ///
     /// # Errors
     /// What stood in the way; the lease may or may not have been extended.
-    async fn renew(&self, ownership: &Ownership) -> Result<bool, StoreError>;
+    async fn renew(&self, ownership: &Ownership) -> Result<Renewal, StoreError>;
 
-    /// Gives the route back, so that the next relay need not wait for the end of the lease.
+    /// Gives these buckets of the ownership back and keeps the others. Only with the tokens that it holds: a call that
+    /// comes late frees nothing that was taken anew.
+    ///
+    /// # Errors
+    /// What stood in the way; they may or may not have been given back. Until a repeated call has succeeded nothing
+    /// more may be taken.
+    async fn give_back(&self, ownership: &Ownership, buckets: Buckets) -> Result<(), StoreError>;
+
+    /// Gives all back and leaves, so that the next relay need not wait for the end of the lease.
     ///
     /// # Errors
     /// What stood in the way; the lease then ends by itself.
     async fn release(&self, ownership: &Ownership) -> Result<(), StoreError>;
 
-    /// Opens a reader from zero. It returns, looks back for and sweeps the events of the ownership's selection only.
+    /// Opens a reader from zero. It returns, looks back for and sweeps the events of the ownership's selection
+    /// and buckets only.
     ///
     /// # Errors
     /// What stood in the way.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use outbox_core::{
-    Confirmed, Envelope, ErrorKind, EventId, Lane, Outcome, Ownership, PublishError, PublishReport, Publisher,
-    ReadBatch, ReadRequest, RetryState, Store, StoreError, SweepPage, WriteBack, WriteBackStatus,
+    Acquisition, Confirmed, Envelope, ErrorKind, EventId, Lane, Outcome, Ownership, PublishError, PublishReport,
+    Publisher, ReadBatch, ReadRequest, Renewal, RetryState, Store, StoreError, SweepPage, WriteBack, WriteBackStatus,
 };
 use tokio::time::Instant;
 
@@ -36,17 +36,56 @@ pub(super) struct Change {
     pub(super) pending: Pending,
 }
 
+/// A confirmed event until its deletion has committed, and what it takes of the window.
+#[derive(Debug)]
+pub(super) struct Unsettled {
+    pub(super) event: Confirmed,
+    pub(super) bucket: u16,
+    pub(super) bytes: usize,
+}
+
 /// What a piece of work brought back.
 #[derive(Debug)]
 pub(super) enum Done {
-    Read { lane: Box<dyn Lane>, reread: Option<Reread>, result: Result<ReadBatch, StoreError> },
-    Swept { lane: Box<dyn Lane>, after: i64, result: Result<SweepPage, StoreError> },
-    Published { batch: Vec<Pending>, purpose: Purpose, outcomes: Result<Vec<Outcome>, String> },
-    Settled { confirmed: Vec<(Confirmed, usize)>, result: Result<(), StoreError> },
-    WroteBack { changes: Vec<Change>, result: Result<Vec<WriteBackStatus>, StoreError> },
+    Read {
+        lane: Box<dyn Lane>,
+        reread: Option<Reread>,
+        result: Result<ReadBatch, StoreError>,
+    },
+    Swept {
+        lane: Box<dyn Lane>,
+        after: i64,
+        result: Result<SweepPage, StoreError>,
+    },
+    Published {
+        batch: Vec<Pending>,
+        purpose: Purpose,
+        outcomes: Result<Vec<Outcome>, String>,
+    },
+    /// Not handed to the publisher: the lease may have ended.
+    Withheld {
+        batch: Vec<Pending>,
+        purpose: Purpose,
+    },
+    Settled {
+        confirmed: Vec<Unsettled>,
+        result: Result<(), StoreError>,
+    },
+    WroteBack {
+        changes: Vec<Change>,
+        result: Result<Vec<WriteBackStatus>, StoreError>,
+    },
     Probed(Result<(), PublishError>),
-    Refreshed { asked: Vec<Asked>, result: Result<Vec<RetryState>, StoreError> },
-    Renewed { sent: Instant, result: Result<bool, StoreError> },
+    Refreshed {
+        asked: Vec<Asked>,
+        result: Result<Vec<RetryState>, StoreError>,
+    },
+    Renewed {
+        sent: Instant,
+        result: Result<Renewal, StoreError>,
+    },
+    TookMore(Result<Acquisition, StoreError>),
+    GaveBack(Result<(), StoreError>),
 }
 
 pub(super) async fn read(mut lane: Box<dyn Lane>, request: ReadRequest, reread: Option<Reread>) -> Done {
@@ -59,13 +98,18 @@ pub(super) async fn sweep(mut lane: Box<dyn Lane>, after: i64) -> Done {
     Done::Swept { lane, after, result }
 }
 
-/// Publishes a batch. Every way to end gives an answer: the publisher's report, its panic, or the end of patience.
+/// Publishes a batch, unless `lease_end` has come: a process that stood still may have decided on it long ago. Every way
+/// to end gives an answer: the publisher's report, its panic, or the end of patience.
 pub(super) async fn publish(
     publisher: Arc<dyn Publisher>,
     batch: Vec<Pending>,
     purpose: Purpose,
     patience: Duration,
+    lease_end: Instant,
 ) -> Done {
+    if Instant::now() >= lease_end {
+        return Done::Withheld { batch, purpose };
+    }
     let count = batch.len();
     let mut envelopes = Vec::with_capacity(count);
     let mut frames = Vec::with_capacity(count);
@@ -113,12 +157,8 @@ impl Frame {
     }
 }
 
-pub(super) async fn settle(
-    store: Arc<dyn Store>,
-    ownership: Arc<Ownership>,
-    confirmed: Vec<(Confirmed, usize)>,
-) -> Done {
-    let events: Vec<Confirmed> = confirmed.iter().map(|(event, _)| *event).collect();
+pub(super) async fn settle(store: Arc<dyn Store>, ownership: Arc<Ownership>, confirmed: Vec<Unsettled>) -> Done {
+    let events: Vec<Confirmed> = confirmed.iter().map(|unsettled| unsettled.event).collect();
     let result = store.settle(ownership.route(), &events).await;
     Done::Settled { confirmed, result }
 }
@@ -151,6 +191,15 @@ pub(super) async fn renew(store: Arc<dyn Store>, ownership: Arc<Ownership>) -> D
     Done::Renewed { sent, result }
 }
 
+pub(super) async fn take_more(store: Arc<dyn Store>, ownership: Arc<Ownership>) -> Done {
+    Done::TookMore(store.take_more(&ownership).await)
+}
+
+/// Gives back all of this part of an ownership.
+pub(super) async fn give_back(store: Arc<dyn Store>, part: Arc<Ownership>) -> Done {
+    Done::GaveBack(store.give_back(&part, part.buckets()).await)
+}
+
 /// The topic of an event, or the text of the publisher's panic: it must not end the loop that asks.
 pub(super) fn topic_of<'a>(publisher: &'a dyn Publisher, event: &'a Envelope) -> Result<Cow<'a, str>, String> {
     std::panic::catch_unwind(AssertUnwindSafe(|| publisher.topic(event))).map_err(|panic| panic_text(&*panic))
@@ -159,4 +208,45 @@ pub(super) fn topic_of<'a>(publisher: &'a dyn Publisher, event: &'a Envelope) ->
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use outbox_core::{Claimed, Headers, Payload};
+    use outbox_testkit::memory::MemoryPublisher;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn pending() -> Pending {
+        let envelope = Envelope {
+            id: 1,
+            event_id: EventId::from_uuid(Uuid::nil()),
+            aggregate_type: "a".to_owned(),
+            aggregate_id: "1".to_owned(),
+            event_type: "e".to_owned(),
+            payload: Payload::raw_json("{}"),
+            headers: Headers::new(),
+            created_at: SystemTime::UNIX_EPOCH,
+        };
+        Pending::new(Claimed { envelope, key: 1, bucket: 0, retrying: None, defect: None }, 1, Instant::now())
+    }
+
+    /// A process that was stopped between the decision to publish and the call finds the end of its lease behind it.
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_handed_over_after_the_lease() {
+        let publisher = Arc::new(MemoryPublisher::new());
+        let call = |lease_end| {
+            let patience = Duration::from_secs(1);
+            publish(Arc::clone(&publisher) as _, vec![pending()], Purpose::Ordinary, patience, lease_end)
+        };
+        let lease_end = Instant::now() + Duration::from_secs(5);
+        assert!(matches!(call(lease_end).await, Done::Published { .. }));
+        tokio::time::advance(Duration::from_secs(12)).await;
+        let done = call(lease_end).await;
+        let Done::Withheld { batch, purpose: Purpose::Ordinary } = done else { panic!("{done:?}") };
+        assert_eq!((batch.len(), publisher.view(|view| view.publishes())), (1, 1));
+    }
 }
