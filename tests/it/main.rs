@@ -23,6 +23,7 @@ mod names_and_ids;
 mod order;
 mod outages;
 mod owners;
+mod planted;
 mod refusals;
 mod retries;
 mod routes;

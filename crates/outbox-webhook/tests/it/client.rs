@@ -24,8 +24,9 @@ async fn it_is_used_for_every_request() {
     assert!(receiver.received().iter().all(|request| request.is_signed_by(SECRET)));
     drop(receiver);
     let mut kinds = Vec::new();
-    while kinds.last() != Some(&ErrorKind::Unavailable) {
-        kinds.push(publish_one(&publisher, &event(1)).await.unwrap_err().kind());
+    // A connection that was open may still be served once.
+    while kinds.last() != Some(&Some(ErrorKind::Unavailable)) {
+        kinds.push(publish_one(&publisher, &event(1)).await.err().map(|error| error.kind()));
         assert!(kinds.len() < 100, "{kinds:?}");
     }
     publisher.close().await;
