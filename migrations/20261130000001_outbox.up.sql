@@ -135,9 +135,11 @@ CREATE TABLE buckets (
   CONSTRAINT buckets_deaths CHECK (deaths >= 0)
 );
 
--- Live relays: one row and one renewal each. The id is that of one run; the name is only a label.
+-- Live relays: one row and one renewal each, for each of its routes. The id is that of one run; the name is only a label.
+-- How many share a route, and how they come one after another, tells how many buckets each should own.
 CREATE TABLE relays (
   id                 uuid NOT NULL,
+  route              text NOT NULL,
   name               text NOT NULL,
   lease_end          timestamptz NOT NULL,
   config_fingerprint text NOT NULL,

@@ -10,6 +10,7 @@
 //! | an adapter for a broker | [`Publisher`], [`PublishReport`], [`ErrorKind`] |
 //! | a store over another database | [`Store`], [`Lane`] |
 
+mod buckets;
 mod envelope;
 mod error;
 mod event;
@@ -20,6 +21,7 @@ mod timestamp;
 mod topic;
 pub mod wire;
 
+pub use buckets::{Buckets, fair_share};
 pub use envelope::Envelope;
 pub use error::{ErrorKind, PublishError};
 pub use event::{
@@ -28,8 +30,8 @@ pub use event::{
 pub use publisher::{Capabilities, Outcome, PublishReport, Publisher, Receipt};
 pub use routes::{Filter, InvalidPattern, InvalidRoutes, MAX_PATTERNS, MAX_ROUTES, Pattern, Routes, Selection};
 pub use store::{
-    Acquisition, Change, Claimed, Confirmed, Lane, Ownership, ReadBatch, ReadRequest, ReadScope, RetryState, Retrying,
-    Store, StoreError, StoreErrorKind, SweepPage, Wakeup, WriteBack, WriteBackStatus,
+    Acquisition, Change, Claimed, Confirmed, Lane, Ownership, ReadBatch, ReadRequest, ReadScope, Renewal, RetryState,
+    Retrying, Standing, Store, StoreError, StoreErrorKind, SweepPage, Wakeup, WriteBack, WriteBackStatus,
 };
 pub use timestamp::rfc3339_micros;
 pub use topic::{TopicError, TopicSyntax, TopicTemplate};

@@ -1,5 +1,6 @@
 //! The contract between a relay and the database that holds the outbox.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -8,9 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use crate::{Envelope, EventId, Routes, Selection};
+use crate::{Buckets, Envelope, EventId, Routes, Selection};
 
-/// A relay's right to a route: until its lease ends, nobody else claims the route's events.
+/// A relay's right to buckets of a route: until its lease ends, nobody else claims their events.
 ///
 /// Each bucket has a fencing token that grows with every change of owner; a write-back carries the token that was
 /// valid when its event was read.
@@ -22,8 +23,8 @@ pub struct Ownership {
     pub owner: Uuid,
     /// How long the lease lasts from each renewal, by the database's clock.
     pub lease: Duration,
-    /// The fencing token of each bucket, by bucket number.
-    pub tokens: Arc<[i64]>,
+    /// The fencing token of each bucket that is owned; there may be none.
+    pub tokens: BTreeMap<u16, i64>,
 }
 
 impl Ownership {
@@ -32,16 +33,30 @@ impl Ownership {
     pub fn route(&self) -> &str {
         self.selection.name()
     }
+
+    /// What is owned.
+    #[must_use]
+    pub fn buckets(&self) -> Buckets {
+        self.tokens.keys().copied().collect()
+    }
+
+    /// The part of it that is in this set.
+    #[must_use]
+    pub fn only(&self, buckets: Buckets) -> Self {
+        let tokens = self.tokens.iter().filter(|(bucket, _)| buckets.contains(**bucket));
+        let tokens = tokens.map(|(bucket, token)| (*bucket, *token)).collect();
+        Self { selection: self.selection.clone(), owner: self.owner, lease: self.lease, tokens }
+    }
 }
 
-/// What became of the wish to own a route.
+/// What became of the wish to own a share of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Acquisition {
-    /// It is ours.
+    /// This relay is one of those that share the route. It owns what was free, up to its share; that may be nothing.
     Owned(Ownership),
-    /// Another relay's lease on it lasts.
-    Taken,
+    /// It is none of them, or no longer: its lease has ended and another relay has found that out.
+    Lost,
     /// Relays with other routes are at work. They may publish the same events, so none of ours may be owned until the
     /// last of them has ended.
     OtherRoutes {
@@ -51,14 +66,44 @@ pub enum Acquisition {
 }
 
 impl Acquisition {
-    /// The ownership, if the route is ours.
+    /// The ownership, if it has a bucket.
     #[must_use]
     pub fn owned(self) -> Option<Ownership> {
         match self {
-            Self::Owned(ownership) => Some(ownership),
-            Self::Taken | Self::OtherRoutes { .. } => None,
+            Self::Owned(ownership) => Some(ownership).filter(|ownership| !ownership.tokens.is_empty()),
+            Self::Lost | Self::OtherRoutes { .. } => None,
         }
     }
+}
+
+/// What became of a renewal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Renewal {
+    /// The lease is extended, and so stands the relay among the others.
+    Held(Standing),
+    /// The ownership is lost; it never comes back.
+    Lost,
+}
+
+impl Renewal {
+    /// Whether the lease is extended.
+    #[must_use]
+    pub const fn is_held(self) -> bool {
+        matches!(self, Self::Held(_))
+    }
+}
+
+/// How a relay stands among those that share a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// Live relays of the route with the same routes, this one included.
+    pub relays: usize,
+    /// How many buckets this one should own: see [`fair_share`](crate::fair_share).
+    pub share: usize,
+    /// Buckets that this one might take: nobody owns them, or their owner's lease has ended, or a call of this relay
+    /// took them whose answer was lost.
+    pub free: usize,
 }
 
 /// An event as it was read, with what the relay must know to keep its promises.
@@ -113,7 +158,8 @@ pub struct ReadRequest {
     /// Stop before the event that would exceed this many bytes, or after it at the latest; the first event always
     /// passes.
     pub max_bytes: usize,
-    /// Ids whose deletion had committed before this request was made: the lane may forget them.
+    /// Ids whose deletion had committed before this request was made, and those whose bucket was given back: the lane may
+    /// forget them.
     pub forget: Vec<i64>,
     /// Ids that the relay dropped for want of room. A forward read does not return them again as long as it could
     /// come across them; a read of [`ReadScope::Keys`] does, and the lane knows them again from then on.
@@ -169,6 +215,13 @@ pub trait Lane: fmt::Debug + Send {
     /// # Errors
     /// As [`Lane::read`].
     async fn sweep(&mut self, after: i64) -> Result<SweepPage, StoreError>;
+
+    /// Keeps to the events of these buckets from now on; `gained` says which of them may have been another relay's
+    /// since this lane last kept to them. When there are any, the lane goes back to zero and knows what it knew: it
+    /// returns what it does not know in id order, so no later event of a gained aggregate comes before an earlier one.
+    /// What was dropped may come once more, and what was returned of a bucket that was given back must be forgotten
+    /// with the next read.
+    fn turn_to(&mut self, buckets: Buckets, gained: Buckets);
 }
 
 /// An event that the broker has confirmed.
@@ -246,26 +299,43 @@ pub enum RetryState {
 /// - Every call is bounded in time.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Tries to own a route. Relays with the same routes in the same order share them, each route with one owner;
-    /// relays with other routes wait until the last of these has given back what it owns, or its lease has ended.
+    /// Joins the relays that share a route, and takes what is free, up to its share. Relays with the same routes in the
+    /// same order share them; relays with other routes wait until the last of these has given back what it owns, or
+    /// its lease has ended. Whoever has joined, buckets or not, counts until it releases or its lease ends.
     ///
     /// # Errors
-    /// What stood in the way.
+    /// What stood in the way. It may have joined all the same; its lease then ends by itself.
     async fn acquire(&self, route: &Selection, lease: Duration) -> Result<Acquisition, StoreError>;
 
-    /// Extends the lease. `false` when the ownership is lost; it never comes back then.
+    /// Takes more of what is free, up to the relay's share, and answers with all that is owned then. The lease is not
+    /// extended. A bucket that a call took whose answer was lost is free to this relay, and to no other.
+    ///
+    /// # Errors
+    /// What stood in the way; it may have taken some all the same: call it again.
+    async fn take_more(&self, ownership: &Ownership) -> Result<Acquisition, StoreError>;
+
+    /// Extends the lease, and tells how the relay stands among the others. One statement.
     ///
     /// # Errors
     /// What stood in the way; the lease may or may not have been extended.
-    async fn renew(&self, ownership: &Ownership) -> Result<bool, StoreError>;
+    async fn renew(&self, ownership: &Ownership) -> Result<Renewal, StoreError>;
 
-    /// Gives the route back, so that the next relay need not wait for the end of the lease.
+    /// Gives these buckets of the ownership back and keeps the others. Only with the tokens that it holds: a call that
+    /// comes late frees nothing that was taken anew.
+    ///
+    /// # Errors
+    /// What stood in the way; they may or may not have been given back. Until a repeated call has succeeded nothing
+    /// more may be taken.
+    async fn give_back(&self, ownership: &Ownership, buckets: Buckets) -> Result<(), StoreError>;
+
+    /// Gives all back and leaves, so that the next relay need not wait for the end of the lease.
     ///
     /// # Errors
     /// What stood in the way; the lease then ends by itself.
     async fn release(&self, ownership: &Ownership) -> Result<(), StoreError>;
 
-    /// Opens a reader from zero. It returns, looks back for and sweeps the events of the ownership's selection only.
+    /// Opens a reader from zero. It returns, looks back for and sweeps the events of the ownership's selection
+    /// and buckets only.
     ///
     /// # Errors
     /// What stood in the way.

@@ -1,6 +1,6 @@
 //! Which rows are a route's own: patterns as PostgreSQL's `LIKE` has them, bound and never put into a statement. Pure.
 
-use outbox_core::{Filter, Pattern, Routes, Selection};
+use outbox_core::{Buckets, Filter, Pattern, Routes, Selection};
 use sqlx::Postgres;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
@@ -9,6 +9,8 @@ use sqlx::query::Query;
 /// type, and nothing of what earlier routes take does.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Matching {
+    /// Every row is the route's own: where no other condition is either, no statement need look.
+    takes_all: bool,
     aggregate_types: Vec<String>,
     event_types: Vec<String>,
     /// Aggregate types that an earlier route takes, whatever the event type.
@@ -20,15 +22,13 @@ pub(crate) struct Matching {
 }
 
 impl Matching {
-    /// `None` when every row is: then no statement need look.
-    pub(crate) fn of(selection: &Selection) -> Option<Self> {
+    pub(crate) fn of(selection: &Selection) -> Self {
         let routes = selection.routes();
-        let (_, filter) = routes.iter().nth(selection.place())?;
-        let earlier: Vec<&Filter> = routes.iter().map(|(_, filter)| filter).take(selection.place()).collect();
-        if earlier.is_empty() && filter.matches_all() {
-            return None;
+        let all: Vec<&Filter> = routes.iter().map(|(_, filter)| filter).take(selection.place() + 1).collect();
+        match all.split_last() {
+            Some((filter, earlier)) => Self::new(filter, earlier),
+            None => Self::new(&Filter::default(), &[]),
         }
-        Some(Self::new(filter, &earlier))
     }
 
     /// What none of the routes takes.
@@ -39,6 +39,7 @@ impl Matching {
 
     fn new(filter: &Filter, earlier: &[&Filter]) -> Self {
         let mut matching = Self {
+            takes_all: earlier.is_empty() && filter.matches_all(),
             aggregate_types: like_all(&filter.aggregate_type),
             event_types: like_all(&filter.event_type),
             taken_aggregate_types: Vec::new(),
@@ -63,8 +64,17 @@ impl Matching {
         matching
     }
 
-    /// Binds the six arrays that the statements `…_matching.sql` have last.
-    pub(crate) fn bind<'q>(&self, query: Query<'q, Postgres, PgArguments>) -> Query<'q, Postgres, PgArguments> {
+    /// Whether rows must be looked at to tell whether a reader of these buckets is to return them.
+    pub(crate) fn is_needed(&self, buckets: Buckets) -> bool {
+        !self.takes_all || buckets != Buckets::ALL
+    }
+
+    /// Binds what the statements `…_matching.sql` have last: six arrays, and the buckets as a number of 64 bits.
+    pub(crate) fn bind<'q>(
+        &self,
+        query: Query<'q, Postgres, PgArguments>,
+        buckets: Buckets,
+    ) -> Query<'q, Postgres, PgArguments> {
         query
             .bind(self.aggregate_types.clone())
             .bind(self.event_types.clone())
@@ -72,6 +82,7 @@ impl Matching {
             .bind(self.taken_event_types.clone())
             .bind(self.taken_pairs.0.clone())
             .bind(self.taken_pairs.1.clone())
+            .bind(buckets.bits().cast_signed())
     }
 }
 
@@ -110,9 +121,10 @@ mod tests {
     }
 
     #[test]
-    fn a_route_that_takes_everything_is_not_filtered() {
+    fn a_route_that_takes_everything_is_filtered_by_its_buckets_alone() {
         let matching = |name: &str, routes: &Routes| Matching::of(&routes.selection(name).unwrap());
-        assert_eq!(matching("a", &Routes::everything("a")), None);
+        let all = matching("a", &Routes::everything("a"));
+        assert!(!all.is_needed(Buckets::ALL) && all.is_needed(Buckets::ALL.without(Buckets::NONE.with(7))));
         let routes = Routes::new([("a", filter(&["*"], &[])), ("b", filter(&["x"], &[]))]);
         assert!(routes.is_err());
         let routes = Routes::new([
@@ -125,12 +137,13 @@ mod tests {
         let routes = routes.unwrap();
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
         // Of the earlier ones only the second has something in common with it.
-        let third = matching("c", &routes).unwrap();
+        let third = matching("c", &routes);
+        assert!(third.is_needed(Buckets::ALL));
         assert_eq!((third.aggregate_types, third.event_types), (texts(&["cart"]), texts(&["%"])));
         assert_eq!((third.taken_aggregate_types, third.taken_event_types), (texts(&[]), texts(&[])));
         let pairs = (texts(&["cart", "cart", "bag", "bag"]), texts(&["x.%", "y", "x.%", "y"]));
         assert_eq!(third.taken_pairs, pairs);
-        let last = matching("e", &routes).unwrap();
+        let last = matching("e", &routes);
         assert_eq!((last.aggregate_types, last.event_types), (texts(&["%"]), texts(&["%"])));
         assert_eq!((last.taken_aggregate_types, last.taken_event_types), (texts(&["order", "cart"]), texts(&["x.z"])));
         assert_eq!(last.taken_pairs, pairs);

@@ -61,6 +61,14 @@ impl Memory {
         }
     }
 
+    /// Buckets were gained: everything is read again from zero but what is known. `low` tells what can still be committed,
+    /// whosever buckets it is in, so it stays; and with the cursor below it each read begins at the cursor. What was
+    /// dropped is returned once more, since nothing tells which of it lies in a gained bucket.
+    pub(crate) fn rewind(&mut self) {
+        self.cursor = 0;
+        self.dropped.clear();
+    }
+
     /// Takes down the note of the forward read that is about to be made.
     pub(crate) fn note(&mut self, value: i64, holders: Vec<Holder>, now: Instant) {
         self.notes.note(value, holders, now);
@@ -77,8 +85,10 @@ impl Memory {
         let reached = reach.map_or(i64::MAX, |reach| from.saturating_add(reach));
         let from = after.saturating_add(1);
         let leave_out: Vec<i64> = self.known.range(from..).chain(self.dropped.range(from..)).copied().collect();
-        // Something holds `low` back while much is read and dropped: only late events until it has moved.
-        let is_full = leave_out.len() > MAX_LEFT_OUT;
+        // Something holds `low` back while much is read and dropped: only late events until it has moved. What lies above
+        // the cursor was returned before the lane went back to zero: it makes nothing grow, and must not stop the reads
+        // that have to pass it.
+        let is_full = leave_out.iter().filter(|id| **id <= self.cursor).count() > MAX_LEFT_OUT;
         let through = if is_full { self.cursor } else { reached };
         Start { after, leave_out, through, is_full }
     }

@@ -3,24 +3,26 @@
 //! An ownership is alive as long as its row in `relays` exists. Whoever finds a lease ended deletes the row; only then
 //! are its buckets free. A renewal and that deletion meet at the row's lock, so one of them wins and the other sees it.
 //! A relay has a row for each of its routes, so that a route that no longer renews loses itself and nothing else.
+//! The rows of a route are its members, with buckets or without: how many there are tells how many buckets each should
+//! own, and who has too many gives some back.
 //!
 //! Which event belongs to which route depends on all routes and their order. Two relays with different routes could
 //! publish the same event, so one list of routes is in force: every acquisition locks the row that names it first, and
 //! changes it only while no row of `relays` with another list owns a bucket.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::{Acquisition, Ownership, Routes, Selection, StoreError, StoreErrorKind};
+use outbox_core::{
+    Acquisition, Buckets, Ownership, Renewal, Routes, Selection, Standing, StoreError, StoreErrorKind, fair_share,
+};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Executor as _};
 use uuid::Uuid;
 
 use crate::SchemaName;
 use crate::session::{Begin, CallError, Purpose, Sessions};
-
-/// Buckets of a route, for ever.
-pub(crate) const BUCKETS: usize = 64;
 
 /// The longest time for a call on a few rows. A renewal has at most a third of its lease.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -38,11 +40,13 @@ pub(crate) struct OwnershipSql {
     in_force: Arc<str>,
     others_at_work: Arc<str>,
     put_in_force: Arc<str>,
-    lock: Arc<str>,
-    live: Arc<str>,
+    has_buckets: Arc<str>,
     register: Arc<str>,
+    lock_relay: Arc<str>,
+    standing: Arc<str>,
     take: Arc<str>,
     renew: Arc<str>,
+    give_back: Arc<str>,
     release: Arc<str>,
 }
 
@@ -55,16 +59,19 @@ impl OwnershipSql {
             in_force: schema.sql(include_str!("sql/lock_ownership.sql")),
             others_at_work: schema.sql(include_str!("sql/others_at_work.sql")),
             put_in_force: schema.sql(include_str!("sql/put_in_force.sql")),
-            lock: schema.sql(include_str!("sql/lock_buckets.sql")),
-            live: schema.sql(include_str!("sql/live_owners.sql")),
+            has_buckets: schema.sql(include_str!("sql/has_buckets.sql")),
             register: schema.sql(include_str!("sql/register_relay.sql")),
+            lock_relay: schema.sql(include_str!("sql/lock_relay.sql")),
+            standing: schema.sql(include_str!("sql/standing.sql")),
             take: schema.sql(include_str!("sql/take_buckets.sql")),
             renew: schema.sql(include_str!("sql/renew.sql")),
+            give_back: schema.sql(include_str!("sql/give_back.sql")),
             release: schema.sql(include_str!("sql/release.sql")),
         }
     }
 }
 
+/// Joins the relays of a route as a new member and takes a share of it.
 pub(crate) async fn acquire(
     sessions: &Sessions,
     sql: &OwnershipSql,
@@ -72,56 +79,95 @@ pub(crate) async fn acquire(
     selection: &Selection,
     lease: Duration,
 ) -> Result<Acquisition, StoreError> {
-    let (owner, route) = (Uuid::new_v4(), selection.name());
-    let attempt = async {
-        let mut session = sessions.open_for(Purpose::Ownership).await?;
-        session.begin(&sql.begin, DEADLINE).await?;
-        session.connection().execute(sqlx::query(AssertSqlSafe(&*sql.expire)).persistent(false)).await?;
-        session.connection().execute(sqlx::raw_sql("COMMIT")).await?;
-        session.begin(&sql.begin, DEADLINE).await?;
-        let connection = session.connection();
-        let fingerprint = match put_in_force(connection, sql, selection.routes()).await? {
-            InForce::Ours(fingerprint) => fingerprint,
-            InForce::Others(in_force) => {
-                session.roll_back().await?;
-                return Ok(Acquisition::OtherRoutes { in_force });
-            }
-        };
-        let lock = || sqlx::query_scalar(AssertSqlSafe(&*sql.lock)).persistent(false).bind(route);
-        let mut owners: Vec<Option<Uuid>> = lock().fetch_all(&mut *connection).await?;
-        if owners.is_empty() {
-            connection.execute(sqlx::query(AssertSqlSafe(&*sql.make)).persistent(false).bind(route)).await?;
-            owners = lock().fetch_all(&mut *connection).await?;
-        }
-        let known: Vec<Uuid> = owners.iter().flatten().copied().collect();
-        let live: i64 = sqlx::query_scalar(AssertSqlSafe(&*sql.live))
-            .persistent(false)
-            .bind(known)
-            .fetch_one(&mut *connection)
-            .await?;
-        if owners.len() < BUCKETS || live > 0 {
+    let joining = Ownership { selection: selection.clone(), owner: Uuid::new_v4(), lease, tokens: BTreeMap::new() };
+    sessions.within("joining the route", DEADLINE, take(sessions, sql, joining, Some(relay_name))).await
+}
+
+/// Takes what is missing to a member's share.
+pub(crate) async fn take_more(
+    sessions: &Sessions,
+    sql: &OwnershipSql,
+    ownership: &Ownership,
+) -> Result<Acquisition, StoreError> {
+    sessions.within("taking more of the route", DEADLINE, take(sessions, sql, ownership.clone(), None)).await
+}
+
+/// `joins` is the name of a relay that has no row yet.
+async fn take(
+    sessions: &Sessions,
+    sql: &OwnershipSql,
+    mut ownership: Ownership,
+    joins: Option<&str>,
+) -> Result<Acquisition, CallError> {
+    let (route, owner) = (ownership.route().to_owned(), ownership.owner);
+    // A member has a lease to renew: that must not wait behind a take that waits for another relay's.
+    let purpose = if joins.is_some() { Purpose::Ownership } else { Purpose::Work };
+    let mut session = sessions.open_for(purpose).await?;
+    session.begin(&sql.begin, DEADLINE).await?;
+    session.connection().execute(sqlx::query(AssertSqlSafe(&*sql.expire)).persistent(false)).await?;
+    session.connection().execute(sqlx::raw_sql("COMMIT")).await?;
+    session.begin(&sql.begin, DEADLINE).await?;
+    let connection = session.connection();
+    let fingerprint = match put_in_force(connection, sql, ownership.selection.routes()).await? {
+        InForce::Ours(fingerprint) => fingerprint,
+        InForce::Others(in_force) => {
             session.roll_back().await?;
-            return Ok(Acquisition::Taken);
+            return Ok(Acquisition::OtherRoutes { in_force });
         }
+    };
+    if let Some(name) = joins {
+        make_buckets(connection, sql, &route).await?;
         let register = sqlx::query(AssertSqlSafe(&*sql.register))
             .persistent(false)
             .bind(owner)
-            .bind(relay_name)
-            .bind(lease.as_secs_f64())
+            .bind(name)
+            .bind(ownership.lease.as_secs_f64())
             .bind(env!("CARGO_PKG_VERSION"))
-            .bind(fingerprint);
+            .bind(fingerprint)
+            .bind(&route);
         connection.execute(register).await?;
-        let taken: Vec<(i16, i64)> = sqlx::query_as(AssertSqlSafe(&*sql.take))
-            .persistent(false)
-            .bind(route)
-            .bind(owner)
-            .fetch_all(&mut *connection)
-            .await?;
-        let tokens = tokens(&taken)?;
-        session.commit().await?;
-        Ok(Acquisition::Owned(Ownership { selection: selection.clone(), owner, lease, tokens }))
-    };
-    sessions.within("claiming the route", DEADLINE, attempt).await
+    } else {
+        let lock = sqlx::query_scalar(AssertSqlSafe(&*sql.lock_relay)).persistent(false).bind(owner);
+        let is_member: Option<bool> = lock.fetch_optional(&mut *connection).await?;
+        if is_member.is_none() {
+            session.roll_back().await?;
+            return Ok(Acquisition::Lost);
+        }
+    }
+    let (relays, before): (i64, i64) =
+        sqlx::query_as(AssertSqlSafe(&*sql.standing)).persistent(false).bind(owner).fetch_one(&mut *connection).await?;
+    let missing = fair_share(count(relays), count(before)).saturating_sub(ownership.tokens.len());
+    let taken: Vec<(i16, i64)> = sqlx::query_as(AssertSqlSafe(&*sql.take))
+        .persistent(false)
+        .bind(&route)
+        .bind(owner)
+        .bind(numbers(&ownership))
+        .bind(i64::try_from(missing).unwrap_or(0))
+        .fetch_all(&mut *connection)
+        .await?;
+    session.commit().await?;
+    let taken = taken.into_iter().filter_map(|(bucket, token)| Some((u16::try_from(bucket).ok()?, token)));
+    ownership.tokens.extend(taken);
+    Ok(Acquisition::Owned(ownership))
+}
+
+/// Behind the lock on `config_in_force`, so nobody else makes them.
+async fn make_buckets(connection: &mut PgConnection, sql: &OwnershipSql, route: &str) -> Result<(), CallError> {
+    let made = sqlx::query_scalar(AssertSqlSafe(&*sql.has_buckets)).persistent(false).bind(route);
+    let made: bool = made.fetch_one(&mut *connection).await?;
+    if !made {
+        connection.execute(sqlx::query(AssertSqlSafe(&*sql.make)).persistent(false).bind(route)).await?;
+    }
+    Ok(())
+}
+
+fn count(rows: i64) -> usize {
+    usize::try_from(rows).unwrap_or(0)
+}
+
+/// The buckets of an ownership, as the database has them.
+fn numbers(ownership: &Ownership) -> Vec<i16> {
+    ownership.tokens.keys().filter_map(|bucket| i16::try_from(*bucket).ok()).collect()
 }
 
 /// Whose routes are in force.
@@ -163,35 +209,56 @@ async fn put_in_force(
     Ok(InForce::Ours(ours))
 }
 
-fn tokens(taken: &[(i16, i64)]) -> Result<Arc<[i64]>, CallError> {
-    let mut tokens = [0; BUCKETS];
-    for (bucket, token) in taken {
-        if let Some(slot) = usize::try_from(*bucket).ok().and_then(|bucket| tokens.get_mut(bucket)) {
-            *slot = *token;
-        }
-    }
-    if taken.len() != BUCKETS {
-        let detail = format!("the table buckets must have {BUCKETS} rows for a route, it has {}", taken.len());
-        return Err(StoreError::new(StoreErrorKind::Failed, detail).into());
-    }
-    Ok(tokens.into())
-}
-
-pub(crate) async fn renew(sessions: &Sessions, sql: &OwnershipSql, ownership: &Ownership) -> Result<bool, StoreError> {
+pub(crate) async fn renew(
+    sessions: &Sessions,
+    sql: &OwnershipSql,
+    ownership: &Ownership,
+) -> Result<Renewal, StoreError> {
     // Two more are left before the lease ends.
     let deadline = DEADLINE.min(ownership.lease / 3);
     let renewal = async {
         let mut session = sessions.open_for(Purpose::Ownership).await?;
         session.begin(&sql.begin, deadline).await?;
-        let renew = sqlx::query(AssertSqlSafe(&*sql.renew))
+        let standing: Option<(i64, i64, i64)> = sqlx::query_as(AssertSqlSafe(&*sql.renew))
             .persistent(false)
             .bind(ownership.owner)
-            .bind(ownership.lease.as_secs_f64());
-        let rows = session.connection().execute(renew).await?.rows_affected();
+            .bind(ownership.lease.as_secs_f64())
+            .bind(numbers(ownership))
+            .fetch_optional(session.connection())
+            .await?;
         session.commit().await?;
-        Ok(rows > 0)
+        let standing = standing.map(|(relays, before, free)| {
+            let relays = count(relays);
+            Standing { relays, share: fair_share(relays, count(before)), free: count(free) }
+        });
+        Ok(standing.map_or(Renewal::Lost, Renewal::Held))
     };
     sessions.within("renewing the lease", deadline, renewal).await
+}
+
+pub(crate) async fn give_back(
+    sessions: &Sessions,
+    sql: &OwnershipSql,
+    ownership: &Ownership,
+    buckets: Buckets,
+) -> Result<(), StoreError> {
+    let part = ownership.only(buckets);
+    if part.tokens.is_empty() {
+        return Ok(());
+    }
+    let give_back = async {
+        let mut session = sessions.open_for(Purpose::Work).await?;
+        session.begin(&sql.begin, DEADLINE).await?;
+        let give_back = sqlx::query(AssertSqlSafe(&*sql.give_back))
+            .persistent(false)
+            .bind(part.route())
+            .bind(part.owner)
+            .bind(numbers(&part))
+            .bind(part.tokens.values().copied().collect::<Vec<i64>>());
+        session.connection().execute(give_back).await?;
+        session.commit().await
+    };
+    sessions.within("giving a share of the route back", DEADLINE, give_back).await
 }
 
 pub(crate) async fn release(sessions: &Sessions, sql: &OwnershipSql, ownership: &Ownership) -> Result<(), StoreError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox_core::{Claimed, Lane, ReadBatch, ReadRequest, ReadScope, StoreError, StoreErrorKind, SweepPage};
+use outbox_core::{Buckets, Claimed, Lane, ReadBatch, ReadRequest, ReadScope, StoreError, StoreErrorKind, SweepPage};
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Executor as _, Postgres, Row as _};
@@ -77,8 +77,9 @@ impl ReadSql {
 pub(crate) struct PgLane {
     sessions: Arc<Sessions>,
     sql: Arc<ReadSql>,
-    /// `None`: every event is ours.
-    matching: Option<Matching>,
+    matching: Matching,
+    /// Whose events are returned.
+    buckets: Buckets,
     memory: Memory,
     reach: Reach,
     pace: Pace,
@@ -99,16 +100,21 @@ impl fmt::Debug for PgLane {
 }
 
 impl PgLane {
-    pub(crate) fn new(sessions: Arc<Sessions>, sql: Arc<ReadSql>, matching: Option<Matching>) -> Self {
+    pub(crate) fn new(sessions: Arc<Sessions>, sql: Arc<ReadSql>, matching: Matching, buckets: Buckets) -> Self {
         let (memory, reach, pace) = (Memory::default(), Reach::default(), Pace::default());
-        Self { sessions, sql, matching, memory, reach, pace, large_rows: false, identity: None }
+        Self { sessions, sql, matching, buckets, memory, reach, pace, large_rows: false, identity: None }
+    }
+
+    /// Whether rows must be looked at to tell whether they are to be returned.
+    fn is_filtered(&self) -> bool {
+        self.matching.is_needed(self.buckets)
     }
 
     async fn forward(&mut self, max_events: usize, max_bytes: usize) -> Result<ReadBatch, StoreError> {
         let sessions = Arc::clone(&self.sessions);
         let (max_bytes, patience, begun) = (self.pace.bytes(max_bytes), self.pace.patience(), Instant::now());
         let max_row_bytes = max_bytes / max_events.max(1);
-        let filtered = self.matching.is_some();
+        let filtered = self.is_filtered();
         let read = async {
             let mut session = sessions.open().await?;
             let snapshot = self.note_and_begin(session.connection()).await?;
@@ -167,10 +173,7 @@ impl PgLane {
 
     /// Binds the filter, which the statements of a lane with one have last.
     fn matching<'q>(&self, rows: Query<'q, Postgres, PgArguments>) -> Query<'q, Postgres, PgArguments> {
-        match &self.matching {
-            Some(matching) => matching.bind(rows),
-            None => rows,
-        }
+        if self.is_filtered() { self.matching.bind(rows, self.buckets) } else { rows }
     }
 
     async fn keys(
@@ -188,7 +191,7 @@ impl PgLane {
             self.begin(session.connection()).await?;
             let start = self.memory.keys(after);
             let keys: Vec<i64> = keys.iter().map(|key| key.cast_signed()).collect();
-            let sql = if self.matching.is_some() { &self.sql.keys_matching } else { &self.sql.keys };
+            let sql = if self.is_filtered() { &self.sql.keys_matching } else { &self.sql.keys };
             let rows = sqlx::query(AssertSqlSafe(&**sql))
                 .persistent(false)
                 .bind(start.after)
@@ -289,11 +292,11 @@ impl Lane for PgLane {
         let read = async {
             let mut session = sessions.open().await?;
             self.begin(session.connection()).await?;
-            let sql = if self.matching.is_some() { &self.sql.sweep_matching } else { &self.sql.sweep };
+            let sql = if self.is_filtered() { &self.sql.sweep_matching } else { &self.sql.sweep };
             let rows = sqlx::query(AssertSqlSafe(&**sql)).persistent(false).bind(after).bind(through).bind(SWEEP_PAGE);
             let rows = session.connection().fetch_all(self.matching(rows)).await?;
             commit(session).await?;
-            let filtered = self.matching.is_some();
+            let filtered = self.is_filtered();
             let row = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?, !filtered || row.try_get(2)?));
             Ok(rows.iter().map(row).collect::<Result<Vec<(i64, i64, bool)>, sqlx::Error>>()?)
         };
@@ -302,6 +305,14 @@ impl Lane for PgLane {
         let next = page.last().filter(|_| full).map(|(id, ..)| *id);
         let unknown = page.into_iter().filter(|(id, _, own)| *own && self.memory.is_unknown(*id));
         Ok(SweepPage { unknown: unknown.map(|(id, key, _)| (id, key.cast_unsigned())).collect(), next })
+    }
+
+    fn turn_to(&mut self, buckets: Buckets, gained: Buckets) {
+        self.buckets = buckets;
+        if !gained.is_empty() {
+            self.memory.rewind();
+            self.reach.begin_small();
+        }
     }
 }
 

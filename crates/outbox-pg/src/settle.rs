@@ -1,14 +1,12 @@
 //! What leaves `events`: confirmed events unfenced, everything else behind the fence of its bucket.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use outbox_core::{
-    Change, Confirmed, EventId, Ownership, RetryState, StoreError, StoreErrorKind, WriteBack, WriteBackStatus,
-};
+use outbox_core::{Buckets, Change, Confirmed, EventId, Ownership, RetryState, StoreError, WriteBack, WriteBackStatus};
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
@@ -185,13 +183,11 @@ async fn fence(
     ownership: &Ownership,
     changes: &[WriteBack],
 ) -> Result<HashSet<u16>, CallError> {
-    let mut tokens = BTreeMap::new();
-    for change in changes {
-        let token = ownership.tokens.get(usize::from(change.bucket)).copied();
-        let unknown = || StoreError::new(StoreErrorKind::Failed, format!("there is no bucket {}", change.bucket));
-        tokens.insert(i16::try_from(change.bucket).unwrap_or(i16::MAX), token.ok_or_else(unknown)?);
-    }
-    let (buckets, tokens): (Vec<i16>, Vec<i64>) = tokens.into_iter().unzip();
+    let concerned: Buckets = changes.iter().map(|change| change.bucket).collect();
+    // What is not owned has no token, and none of what it guards is written.
+    let tokens = ownership.tokens.iter().filter(|(bucket, _)| concerned.contains(**bucket));
+    let (buckets, tokens): (Vec<i16>, Vec<i64>) =
+        tokens.filter_map(|(bucket, token)| Some((i16::try_from(*bucket).ok()?, *token))).unzip();
     let ours: Vec<i16> = sqlx::query_scalar(AssertSqlSafe(&*sql.fence))
         .persistent(false)
         .bind(ownership.route())

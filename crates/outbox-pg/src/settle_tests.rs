@@ -5,6 +5,7 @@ use sqlx::Connection as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 
 use outbox_core::Selection;
+use outbox_core::StoreErrorKind;
 
 use super::*;
 use crate::config::PgConfig;
@@ -102,7 +103,7 @@ async fn a_renewal_never_waits_for_other_work() {
     let (_read, _settle) = (sessions.open().await.unwrap(), sessions.open().await.unwrap());
     let third = tokio::time::timeout(SHORT, sessions.open()).await;
     assert!(third.is_err(), "no more than was allowed");
-    assert!(ownership::renew(&sessions, &sql, &owned).await.unwrap());
+    assert!(ownership::renew(&sessions, &sql, &owned).await.unwrap().is_held());
     ownership::release(&sessions, &sql, &owned).await.unwrap();
 }
 
@@ -121,7 +122,7 @@ async fn a_route_that_hangs_takes_no_connection_from_another() {
     assert!(tokio::time::timeout(SHORT, other.open()).await.is_err(), "no more than was allowed");
     let sql = OwnershipSql::new(&SchemaName::default());
     let owned = acquire(&hanging, &sql, Duration::from_secs(60)).await;
-    assert!(ownership::renew(&hanging, &sql, &owned).await.unwrap());
+    assert!(ownership::renew(&hanging, &sql, &owned).await.unwrap().is_held());
     held.pop().unwrap().roll_back().await.unwrap();
     other.open().await.unwrap().keep();
 }

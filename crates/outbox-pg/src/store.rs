@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox_core::{
-    Acquisition, Confirmed, EventId, Lane, Ownership, RetryState, Routes, Selection, Store, StoreError, StoreErrorKind,
-    WriteBack, WriteBackStatus,
+    Acquisition, Buckets, Confirmed, EventId, Lane, Ownership, Renewal, RetryState, Routes, Selection, Store,
+    StoreError, StoreErrorKind, WriteBack, WriteBackStatus,
 };
 use sqlx::AssertSqlSafe;
 
@@ -98,7 +98,12 @@ impl PgStore {
         Ok(())
     }
 
-    async fn lane(&self, sessions: Arc<Sessions>, matching: Option<Matching>) -> Result<Box<dyn Lane>, StoreError> {
+    async fn lane(
+        &self,
+        sessions: Arc<Sessions>,
+        matching: Matching,
+        buckets: Buckets,
+    ) -> Result<Box<dyn Lane>, StoreError> {
         let ready = async {
             let mut session = sessions.open().await?;
             session.begin(&self.begin, OPEN_DEADLINE).await?;
@@ -116,7 +121,7 @@ impl PgStore {
             }
         };
         sessions.within("opening a lane", OPEN_DEADLINE, ready).await?;
-        Ok(Box::new(PgLane::new(sessions, Arc::clone(&self.read), matching)))
+        Ok(Box::new(PgLane::new(sessions, Arc::clone(&self.read), matching, buckets)))
     }
 }
 
@@ -128,7 +133,15 @@ impl Store for PgStore {
         ownership::acquire(&sessions, &self.ownership, &self.relay_name, route, lease).await
     }
 
-    async fn renew(&self, ownership: &Ownership) -> Result<bool, StoreError> {
+    async fn take_more(&self, ownership: &Ownership) -> Result<Acquisition, StoreError> {
+        ownership::take_more(&self.sessions(ownership.route()), &self.ownership, ownership).await
+    }
+
+    async fn give_back(&self, ownership: &Ownership, buckets: Buckets) -> Result<(), StoreError> {
+        ownership::give_back(&self.sessions(ownership.route()), &self.ownership, ownership, buckets).await
+    }
+
+    async fn renew(&self, ownership: &Ownership) -> Result<Renewal, StoreError> {
         ownership::renew(&self.sessions(ownership.route()), &self.ownership, ownership).await
     }
 
@@ -137,11 +150,12 @@ impl Store for PgStore {
     }
 
     async fn open_lane(&self, ownership: &Ownership) -> Result<Box<dyn Lane>, StoreError> {
-        self.lane(self.sessions(ownership.route()), Matching::of(&ownership.selection)).await
+        let sessions = self.sessions(ownership.route());
+        self.lane(sessions, Matching::of(&ownership.selection), ownership.buckets()).await
     }
 
     async fn open_unrouted_lane(&self, routes: &Routes) -> Result<Box<dyn Lane>, StoreError> {
-        self.lane(Arc::clone(&self.unrouted), Some(Matching::left_over(routes))).await
+        self.lane(Arc::clone(&self.unrouted), Matching::left_over(routes), Buckets::ALL).await
     }
 
     async fn settle(&self, route: &str, confirmed: &[Confirmed]) -> Result<(), StoreError> {

@@ -143,7 +143,11 @@ macro_rules! store_suite {
                 a_sweep_finds_what_reads_can_not
             }
             ownership {
-                a_route_has_one_owner_among_many_relays
+                each_bucket_has_one_owner_among_many_relays
+                relays_share_a_route_fairly
+                a_part_that_is_given_back_is_free_and_fenced
+                a_gained_bucket_is_read_from_zero
+                a_take_whose_answer_was_lost_is_made_again
                 a_route_is_taken_over_when_its_lease_ends
                 a_renewal_extends_or_reports_the_loss
                 a_released_route_is_free_at_once_and_charges_nothing

@@ -1,9 +1,10 @@
--- Called by: Lane::read, forward, of a route with a filter. $1 start (exclusive), $2 known ids above it, $3 most rows,
--- $4 most bytes of one row, $5 end (inclusive), $6 to $11 the filter: LIKE patterns over aggregate types and event types,
--- then what earlier routes take: aggregate types, event types, pairs of both.
+-- Called by: Lane::read, forward, of a route with a filter or of some buckets. $1 start (exclusive), $2 known ids above it,
+-- $3 most rows, $4 most bytes of one row, $5 end (inclusive), $6 to $12 the filter: LIKE patterns over aggregate types and
+-- event types, then what earlier routes take: aggregate types, event types, pairs of both; and the buckets, a bit for each.
 -- Index: events_pkey and retries_pkey from $1 to $5, merged. Locks: AccessShareLock.
 --
--- As read_forward.sql, with the filter. The ids that it looks at are bounded by $5: rows of other routes are no limit.
+-- As read_forward.sql, with the filter. The ids that it looks at are bounded by $5: rows of other routes
+-- and of other relays' buckets are no limit.
 -- The pairs are compared in a sub-select that can't become a join, which would let the planner leave the index.
 SELECT e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type,
        CASE WHEN e.fits THEN e.payload END AS payload,
@@ -21,6 +22,7 @@ SELECT e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type,
           FROM {schema}.events AS o
          WHERE id > $1 AND id <= $5
            AND (id = ANY ($2::bigint[])) IS NOT TRUE
+           AND ($12::bigint >> bucket) & 1 = 1
            AND aggregate_type LIKE ANY ($6::text[]) AND event_type LIKE ANY ($7::text[])
            AND NOT aggregate_type LIKE ANY ($8::text[]) AND NOT event_type LIKE ANY ($9::text[])
            AND (SELECT true FROM unnest($10::text[], $11::text[]) AS p (a, e)

@@ -1,5 +1,5 @@
--- Called by: Lane::read, forward, of a route with a filter, where rows are too large for read_forward_matching.sql. $1
--- start (exclusive), $2 known ids above it, $3 most rows, $4 most bytes of all rows, $5 end (inclusive), $6 to $11 the
+-- Called by: Lane::read, forward, of a route with a filter or of some buckets, where rows are too large for
+-- read_forward_matching.sql. $1 start (exclusive), $2 known ids above it, $3 most rows, $4 most bytes of all rows, $5 end (inclusive), $6 to $12 the
 -- filter as there.
 -- Index: events_pkey and retries_pkey from $1 to $5, merged. Locks: AccessShareLock. `page` as in read_forward_sized.sql.
 SELECT e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type,
@@ -23,6 +23,7 @@ SELECT e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type,
                   FROM {schema}.events AS o
                  WHERE id > $1 AND id <= $5
                    AND (id = ANY ($2::bigint[])) IS NOT TRUE
+                   AND ($12::bigint >> bucket) & 1 = 1
                    AND aggregate_type LIKE ANY ($6::text[]) AND event_type LIKE ANY ($7::text[])
                    AND NOT aggregate_type LIKE ANY ($8::text[]) AND NOT event_type LIKE ANY ($9::text[])
                    AND (SELECT true FROM unnest($10::text[], $11::text[]) AS p (a, e)

@@ -1,5 +1,5 @@
--- Called by: Lane::read, of keys, of a route with a filter. $1 after, $2 known ids, $3 most rows, $4 most bytes,
--- $5 through, $6 keys, $7 span, $8 to $13 the filter as in read_forward_matching.sql.
+-- Called by: Lane::read, of keys, of a route with a filter or of some buckets. $1 after, $2 known ids, $3 most rows, $4 most
+-- bytes, $5 through, $6 keys, $7 span, $8 to $14 the filter as in read_forward_matching.sql.
 -- Index: events_pkey from $1 to $5, at most $7 rows of it, of any route, retries_pkey for each row that matches.
 -- Locks: AccessShareLock. `page` as in read_forward_sized.sql.
 SELECT e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type,
@@ -23,6 +23,7 @@ SELECT e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type,
                   FROM (SELECT * FROM {schema}.events WHERE id > $1 AND id <= $5 ORDER BY id LIMIT $7) AS span
                  WHERE hashtextextended(aggregate_id, hashtextextended(aggregate_type, 0)) = ANY ($6::bigint[])
                    AND (id = ANY ($2::bigint[])) IS NOT TRUE
+                   AND ($14::bigint >> bucket) & 1 = 1
                    AND aggregate_type LIKE ANY ($8::text[]) AND event_type LIKE ANY ($9::text[])
                    AND NOT aggregate_type LIKE ANY ($10::text[]) AND NOT event_type LIKE ANY ($11::text[])
                    AND (SELECT true FROM unnest($12::text[], $13::text[]) AS p (a, e)

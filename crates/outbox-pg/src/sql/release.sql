@@ -1,5 +1,5 @@
--- Called by: Store::release. $1 route, $2 owner. Index: buckets_pkey, relays_pkey.
--- Locks: rows of buckets, then the relay's.
+-- Called by: Store::release: all that the owner has, and its own row. $1 route, $2 owner.
+-- Index: buckets_pkey, relays_pkey. Locks: rows of buckets, then the relay's.
 WITH given_back AS (
   UPDATE {schema}.buckets SET owner = NULL WHERE route = $1 AND owner = $2 RETURNING bucket
 )

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::{Change, Claimed, Ownership, Selection, Store, WriteBack, WriteBackStatus};
+use outbox_core::{Acquisition, Buckets, Change, Claimed, Ownership, Selection, Store, WriteBack, WriteBackStatus};
 use outbox_pg::{PgConfig, PgStore, SchemaName, migrate};
 use sqlx::{AssertSqlSafe, PgConnection};
 use tokio::task::JoinSet;
@@ -36,7 +36,7 @@ async fn end_leases(conn: &mut PgConnection) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_that_claim_at_once_one_gets_the_route() {
+async fn of_many_that_join_at_once_one_gets_the_route() {
     let Some(database) = Database::migrated("claims").await else { return };
     let stores: Vec<_> = (0..8).map(|_| store(&database)).collect();
     let mut conn = database.connect().await;
@@ -46,20 +46,25 @@ async fn of_many_that_claim_at_once_one_gets_the_route() {
         let mut claims = JoinSet::new();
         for store in &stores {
             let store = Arc::clone(store);
-            claims.spawn(async move { store.acquire(&Selection::everything(ROUTE), LEASE).await.unwrap().owned() });
+            claims.spawn(async move { store.acquire(&Selection::everything(ROUTE), LEASE).await.unwrap() });
         }
-        let owners: Vec<Ownership> = claims.join_all().await.into_iter().flatten().collect();
-        assert!(owners.len() <= 1, "round {round}: {owners:?}");
-        // All may have met each other's locks; then nobody holds any and the next one gets it.
-        let owner = match owners.into_iter().next() {
-            Some(owner) => owner,
-            None => stores[0].acquire(&Selection::everything(ROUTE), LEASE).await.unwrap().owned().unwrap(),
-        };
-        assert!(owner.tokens.iter().all(|token| *token == owner.tokens[0] && *token > last_token), "{owner:?}");
-        last_token = owner.tokens[0];
-        assert!(stores[3].renew(&owner).await.unwrap());
+        let mut members = Vec::new();
+        for claim in claims.join_all().await {
+            let Acquisition::Owned(ownership) = claim else { panic!("{claim:?}") };
+            members.push(ownership);
+        }
+        // Whoever came first took what was free; the others wait for their share.
+        let owners: Vec<&Ownership> = members.iter().filter(|member| !member.tokens.is_empty()).collect();
+        let [owner] = owners.as_slice() else { panic!("round {round}: {owners:?}") };
+        let first = owner.tokens[&0];
+        assert!(owner.tokens.len() == 64 && first > last_token, "{owner:?}");
+        assert!(owner.tokens.values().all(|token| *token == first), "{owner:?}");
+        last_token = first;
+        assert!(stores[3].renew(owner).await.unwrap().is_held());
         if round % 2 == 0 {
-            stores[1].release(&owner).await.unwrap();
+            for member in &members {
+                stores[1].release(member).await.unwrap();
+            }
         } else {
             end_leases(&mut conn).await;
         }
@@ -83,7 +88,7 @@ async fn a_renewal_under_way_decides_a_take_over() {
         until(&mut watch, WAITING).await;
         run(&mut renewing, if commits { "COMMIT" } else { "ROLLBACK" }).await.unwrap();
         assert_eq!(claim.await.unwrap().is_none(), commits);
-        assert_eq!(first.renew(&owner).await.unwrap(), commits, "the one who lost the route is told");
+        assert_eq!(first.renew(&owner).await.unwrap().is_held(), commits, "the one who lost the route is told");
     }
 }
 
@@ -120,9 +125,11 @@ async fn a_write_back_that_waits_for_a_take_over_sees_the_new_token() {
     let locked = "BEGIN; SELECT bucket FROM outbox.buckets WHERE bucket = 5 FOR SHARE";
     run(&mut taking, locked).await.unwrap();
     end_leases(&mut watch).await;
-    assert!(reader.store.acquire(&Selection::everything(ROUTE), LEASE).await.unwrap().owned().is_none());
+    let owned = reader.store.acquire(&Selection::everything(ROUTE), LEASE).await.unwrap().owned().unwrap();
+    assert_eq!(owned.buckets(), Buckets::ALL.without(Buckets::NONE.with(5)));
     run(&mut taking, "COMMIT").await.unwrap();
-    assert!(reader.store.acquire(&Selection::everything(ROUTE), LEASE).await.unwrap().owned().is_some());
+    let owned = reader.store.take_more(&owned).await.unwrap().owned().unwrap();
+    assert_eq!(owned.buckets(), Buckets::ALL);
 }
 
 #[tokio::test]
@@ -150,7 +157,7 @@ async fn delays_and_leases_count_on_the_databases_clock() {
         assert_eq!(due_in.is_zero(), is_due, "{when}: {due_in:?}");
     }
     let before = clock(&mut conn, "clock_timestamp()").await;
-    assert!(reader.store.renew(&reader.ownership).await.unwrap());
+    assert!(reader.store.renew(&reader.ownership).await.unwrap().is_held());
     let end = clock(&mut conn, "(SELECT lease_end FROM outbox.relays)").await;
     let after = clock(&mut conn, "clock_timestamp()").await;
     assert!((before + 600.0..=after + 600.0).contains(&end));
@@ -189,7 +196,7 @@ async fn the_rights_of_the_relays_role_suffice() {
     reader.store.retry_states(ROUTE, &waiting).await.unwrap();
     reader.settle(&events).await;
     reader.assert_quiet().await;
-    assert!(reader.store.renew(&reader.ownership).await.unwrap());
+    assert!(reader.store.renew(&reader.ownership).await.unwrap().is_held());
     reader.release().await;
     reader.store.close().await;
     drop(reader);

@@ -12,8 +12,12 @@ use super::Hold;
 pub enum Call {
     /// `Store::acquire`.
     Acquire,
+    /// `Store::take_more`.
+    TakeMore,
     /// `Store::renew`.
     Renew,
+    /// `Store::give_back`.
+    GiveBack,
     /// `Store::release`.
     Release,
     /// `Store::open_lane`.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use outbox_core::{
-    Claimed, Lane, ReadBatch, ReadRequest, ReadScope, Routes, Selection, StoreError, StoreErrorKind, SweepPage,
+    Buckets, Claimed, Lane, ReadBatch, ReadRequest, ReadScope, Routes, Selection, StoreError, StoreErrorKind, SweepPage,
 };
 use tokio::time::Instant;
 
 use super::faults::Call;
 use super::store::Relay;
-use super::tables::{Row, Tables};
+use super::tables::{Row, Tables, bucket};
 
 /// Ids that one page of a sweep looks at.
 const SWEEP_PAGE: usize = 10_000;
@@ -49,6 +49,8 @@ pub(super) struct MemoryLane {
     relay: Arc<Relay>,
     epoch: u64,
     wanted: Wanted,
+    /// Whose events are returned.
+    buckets: Buckets,
     /// Forward reads have looked at all ids up to here.
     cursor: i64,
     /// At or below it no unseen event can appear.
@@ -68,9 +70,13 @@ struct Found {
 }
 
 impl MemoryLane {
-    pub(super) fn new(relay: Arc<Relay>, epoch: u64, wanted: Wanted) -> Self {
+    pub(super) fn new(relay: Arc<Relay>, epoch: u64, wanted: Wanted, buckets: Buckets) -> Self {
         let (known, dropped) = (HashSet::new(), HashSet::new());
-        Self { relay, epoch, wanted, cursor: 0, low: 0, notes: VecDeque::new(), known, dropped }
+        Self { relay, epoch, wanted, buckets, cursor: 0, low: 0, notes: VecDeque::new(), known, dropped }
+    }
+
+    fn takes(&self, row: &Row) -> bool {
+        self.buckets.contains(bucket(row.key)) && self.wanted.takes(row)
     }
 
     fn check_epoch(&self, tables: &Tables) -> Result<(), StoreError> {
@@ -136,7 +142,7 @@ impl MemoryLane {
     ) -> ReadBatch {
         let mut batch = ReadBatch { complete: true, ..ReadBatch::default() };
         let mut bytes = 0;
-        let own = |row: &&Row| self.wanted.takes(row) && !self.known.contains(&row.envelope.id);
+        let own = |row: &&Row| self.takes(row) && !self.known.contains(&row.envelope.id);
         for row in rows.filter(own) {
             bytes += row.envelope.bytes();
             batch.events.push(tables.claimed(row, now));
@@ -200,11 +206,19 @@ impl Lane for MemoryLane {
             }
             let mut ids = tables.rows.range((Excluded(after), Included(through)));
             let page: Vec<_> = ids.by_ref().take(SWEEP_PAGE).collect();
-            let unknown = page.iter().filter(|(id, row)| !self.known.contains(id) && self.wanted.takes(row));
+            let unknown = page.iter().filter(|(id, row)| !self.known.contains(id) && self.takes(row));
             let unknown = unknown.map(|(id, row)| (**id, row.key));
             let more = ids.next().is_some();
             Ok(SweepPage { unknown: unknown.collect(), next: page.last().filter(|_| more).map(|(id, _)| **id) })
         };
         relay.call(Call::Sweep, work).await?
+    }
+
+    fn turn_to(&mut self, buckets: Buckets, gained: Buckets) {
+        self.buckets = buckets;
+        if !gained.is_empty() {
+            self.cursor = 0;
+            self.dropped.clear();
+        }
     }
 }

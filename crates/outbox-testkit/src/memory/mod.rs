@@ -8,6 +8,7 @@ mod arrivals;
 mod faults;
 mod hold;
 mod lane;
+mod owners;
 mod publisher;
 mod script;
 mod store;

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use outbox_core::{
-    Acquisition, Confirmed, Event, EventId, Lane, Ownership, RetryState, Routes, Selection, Store, StoreError,
-    StoreErrorKind, WriteBack, WriteBackStatus,
+    Acquisition, Buckets, Confirmed, Event, EventId, Lane, Ownership, Renewal, RetryState, Routes, Selection, Store,
+    StoreError, StoreErrorKind, WriteBack, WriteBackStatus,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -196,9 +196,9 @@ impl MemoryStore {
         self.relay.shared.changed.send_replace(());
     }
 
-    /// Lets the lease on a route have ended, whoever owns it.
+    /// Lets all leases on a route have ended, whoever owns it.
     pub fn end_leases(&self, route: &str) {
-        self.statement(|tables, now| tables.end_lease(route, now));
+        self.statement(|tables, now| tables.owners.end_leases(route, now));
     }
 
     /// The server was replaced: every open lane answers [`StoreErrorKind::Restarted`] from now on.
@@ -266,26 +266,35 @@ impl Default for MemoryStore {
 impl Store for MemoryStore {
     async fn acquire(&self, route: &Selection, lease: Duration) -> Result<Acquisition, StoreError> {
         let owner = self.relay.owner;
-        self.relay.call(Call::Acquire, |tables, now| tables.acquire(route, owner, lease, now)).await
+        self.relay.call(Call::Acquire, |tables, now| tables.owners.acquire(route, owner, lease, now)).await
     }
 
-    async fn renew(&self, ownership: &Ownership) -> Result<bool, StoreError> {
-        self.relay.call(Call::Renew, |tables, now| tables.renew(ownership, now)).await
+    async fn take_more(&self, ownership: &Ownership) -> Result<Acquisition, StoreError> {
+        self.relay.call(Call::TakeMore, |tables, now| tables.owners.take_more(ownership, now)).await
+    }
+
+    async fn renew(&self, ownership: &Ownership) -> Result<Renewal, StoreError> {
+        self.relay.call(Call::Renew, |tables, now| tables.owners.renew(ownership, now)).await
+    }
+
+    async fn give_back(&self, ownership: &Ownership, buckets: Buckets) -> Result<(), StoreError> {
+        self.relay.call(Call::GiveBack, |tables, _| tables.owners.give_back(ownership, buckets)).await
     }
 
     async fn release(&self, ownership: &Ownership) -> Result<(), StoreError> {
-        self.relay.call(Call::Release, |tables, _| tables.release(ownership)).await
+        self.relay.call(Call::Release, |tables, _| tables.owners.release(ownership)).await
     }
 
     async fn open_lane(&self, ownership: &Ownership) -> Result<Box<dyn Lane>, StoreError> {
         let epoch = self.relay.call(Call::OpenLane, |tables, _| tables.epoch).await?;
         let wanted = Wanted::Selected(ownership.selection.clone());
-        Ok(Box::new(MemoryLane::new(Arc::clone(&self.relay), epoch, wanted)))
+        Ok(Box::new(MemoryLane::new(Arc::clone(&self.relay), epoch, wanted, ownership.buckets())))
     }
 
     async fn open_unrouted_lane(&self, routes: &Routes) -> Result<Box<dyn Lane>, StoreError> {
         let epoch = self.relay.call(Call::OpenLane, |tables, _| tables.epoch).await?;
-        Ok(Box::new(MemoryLane::new(Arc::clone(&self.relay), epoch, Wanted::LeftOver(routes.clone()))))
+        let wanted = Wanted::LeftOver(routes.clone());
+        Ok(Box::new(MemoryLane::new(Arc::clone(&self.relay), epoch, wanted, Buckets::ALL)))
     }
 
     async fn settle(&self, _route: &str, confirmed: &[Confirmed]) -> Result<(), StoreError> {

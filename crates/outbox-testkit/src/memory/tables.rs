@@ -1,18 +1,16 @@
 //! The tables and their statements. Each method is one atomic statement: it runs under the store's lock.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use outbox_core::{
-    Acquisition, Change, Claimed, Confirmed, Envelope, Event, EventId, InvalidEvent, Ownership, RetryState, Retrying,
-    Routes, Selection, WriteBack, WriteBackStatus,
+    Buckets, Change, Claimed, Confirmed, Envelope, Event, EventId, InvalidEvent, Ownership, RetryState, Retrying,
+    WriteBack, WriteBackStatus,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// As many buckets as the PostgreSQL store has.
-const BUCKETS: u16 = 64;
+use super::owners::Owners;
 
 /// Where an event went: its place in the order and its identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,15 +56,6 @@ pub(super) struct Row {
     defect: Option<String>,
 }
 
-#[derive(Debug)]
-struct RouteRow {
-    /// `None` once released.
-    owner: Option<(Uuid, Instant)>,
-    tokens: Arc<[i64]>,
-    /// All routes of the relay that owned it last.
-    routes: Routes,
-}
-
 /// Everything that is committed, and who holds ids that are not.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
@@ -77,7 +66,7 @@ pub(super) struct Tables {
     pub(super) rows: BTreeMap<i64, Row>,
     pub(super) retries: BTreeMap<i64, RetryRow>,
     pub(super) dead: Vec<DeadLetter>,
-    routes: BTreeMap<String, RouteRow>,
+    pub(super) owners: Owners,
     pub(super) settled: u64,
     /// Rows that forward reads have looked at, whosever they were.
     pub(super) looked_at: u64,
@@ -150,53 +139,6 @@ impl Tables {
         self.rows.get(&id).is_some_and(|row| row.envelope.event_id == event_id)
     }
 
-    /// Who owns the route under a lease that has not ended.
-    pub(super) fn owner(&self, route: &str, now: Instant) -> Option<Uuid> {
-        let (owner, lease_end) = self.routes.get(route)?.owner?;
-        (lease_end > now).then_some(owner)
-    }
-
-    pub(super) fn acquire(&mut self, route: &Selection, owner: Uuid, lease: Duration, now: Instant) -> Acquisition {
-        let at_work = |row: &&RouteRow| row.owner.is_some_and(|(_, lease_end)| lease_end > now);
-        if let Some(row) = self.routes.values().filter(at_work).find(|row| row.routes != *route.routes()) {
-            return Acquisition::OtherRoutes { in_force: Some(row.routes.clone()) };
-        }
-        if self.owner(route.name(), now).is_some_and(|other| other != owner) {
-            return Acquisition::Taken;
-        }
-        let tokens: Arc<[i64]> = match self.routes.get(route.name()) {
-            Some(row) => row.tokens.iter().map(|token| token + 1).collect(),
-            None => (0..BUCKETS).map(|_| 1).collect(),
-        };
-        let owned = Some((owner, now + lease));
-        let row = RouteRow { owner: owned, tokens: Arc::clone(&tokens), routes: route.routes().clone() };
-        self.routes.insert(route.name().to_owned(), row);
-        Acquisition::Owned(Ownership { selection: route.clone(), owner, lease, tokens })
-    }
-
-    pub(super) fn end_lease(&mut self, route: &str, now: Instant) {
-        if let Some((_, lease_end)) = self.routes.get_mut(route).and_then(|row| row.owner.as_mut()) {
-            *lease_end = now;
-        }
-    }
-
-    fn owned(&mut self, ownership: &Ownership) -> Option<&mut RouteRow> {
-        let row = self.routes.get_mut(ownership.route())?;
-        let owner = row.owner.is_some_and(|(owner, _)| owner == ownership.owner);
-        (owner && row.tokens == ownership.tokens).then_some(row)
-    }
-
-    pub(super) fn renew(&mut self, ownership: &Ownership, now: Instant) -> bool {
-        let row = self.owned(ownership);
-        row.map(|row| row.owner = Some((ownership.owner, now + ownership.lease))).is_some()
-    }
-
-    pub(super) fn release(&mut self, ownership: &Ownership) {
-        if let Some(row) = self.owned(ownership) {
-            row.owner = None;
-        }
-    }
-
     pub(super) fn settle(&mut self, confirmed: &[Confirmed]) {
         for event in confirmed {
             if self.has(event.id, event.event_id) {
@@ -211,9 +153,7 @@ impl Tables {
     }
 
     pub(super) fn write_back(&mut self, ownership: &Ownership, change: &WriteBack, now: Instant) -> WriteBackStatus {
-        let bucket = usize::from(change.bucket);
-        let valid = self.routes.get(ownership.route()).and_then(|row| row.tokens.get(bucket));
-        if valid.is_none() || valid != ownership.tokens.get(bucket) {
+        if !self.owners.is_current(ownership, change.bucket) {
             return WriteBackStatus::Fenced;
         }
         if !self.has(change.id, change.event_id) {
@@ -258,9 +198,9 @@ fn retrying(retry: &RetryRow, now: Instant) -> Retrying {
     Retrying { attempts: retry.attempts, due_in: retry.due.saturating_duration_since(now) }
 }
 
-fn bucket(key: u64) -> u16 {
+pub(super) fn bucket(key: u64) -> u16 {
     // The remainder is below 64.
-    u16::try_from(key % u64::from(BUCKETS)).unwrap_or(0)
+    u16::try_from(key % Buckets::COUNT as u64).unwrap_or(0)
 }
 
 /// FNV-1a, with a byte between the two names that UTF-8 never has: `ab`, `c` is not `a`, `bc`.

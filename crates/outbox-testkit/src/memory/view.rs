@@ -1,7 +1,9 @@
 //! The committed state, as tests look at it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
+use outbox_core::Buckets;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -72,10 +74,17 @@ impl StoreView<'_> {
         self.tables.looked_at
     }
 
-    /// Who owns the route under a lease that has not ended.
+    /// Who owns the whole route under a lease that has not ended.
     #[must_use]
     pub fn owner(&self, route: &str) -> Option<Uuid> {
-        self.tables.owner(route, self.now)
+        let shares = self.shares(route).into_iter();
+        shares.filter(|(_, buckets)| *buckets == Buckets::COUNT).map(|(owner, _)| owner).next()
+    }
+
+    /// Who owns how many buckets of the route under a lease that has not ended.
+    #[must_use]
+    pub fn shares(&self, route: &str) -> BTreeMap<Uuid, usize> {
+        self.tables.owners.shares(route, self.now)
     }
 
     /// How often this relay has made this call.

@@ -114,6 +114,6 @@ async fn a_test_waits_for_what_it_wants_to_see() {
     seen.await.unwrap();
     store.script(Call::Renew, Fault::Delay(Duration::from_millis(1)));
     let (ownership, _) = own(&store).await;
-    assert!(store.renew(&ownership).await.unwrap());
+    assert!(store.renew(&ownership).await.unwrap().is_held());
     store.wait_until(|view| view.calls(Call::Renew) == 1).await;
 }
