@@ -217,10 +217,10 @@ pub trait Lane: fmt::Debug + Send {
     async fn sweep(&mut self, after: i64) -> Result<SweepPage, StoreError>;
 
     /// Keeps to the events of these buckets from now on; `gained` says which of them may have been another relay's
-    /// since this lane last kept to them. When there are any, the lane goes back to zero and knows what it knew: it
-    /// returns what it does not know in id order, so no later event of a gained aggregate comes before an earlier one.
-    /// What was dropped may come once more, and what was returned of a bucket that was given back must be forgotten
-    /// with the next read.
+    /// since this lane last kept to them. When there are any, the lane goes back to zero and knows what it knew: forward
+    /// reads return all that it does not know in id order, so no later event of a gained aggregate comes before an
+    /// earlier one. That goes for what was dropped too, so the relay must not ask for it by its keys any more: what it
+    /// has not told yet as dropped, it tells as forgotten, like what was returned of a bucket that was given back.
     fn turn_to(&mut self, buckets: Buckets, gained: Buckets);
 }
 

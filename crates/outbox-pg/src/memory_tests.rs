@@ -31,6 +31,16 @@ enum Variant {
     ReachIsTheEnd,
     /// Leaves the cursor where it was when a look-back was made in parts.
     CursorNotPutBack,
+    /// Gains buckets and goes on reading from where it is.
+    GainsWithoutRewind,
+    /// Gives a bucket back while its events are at the broker.
+    GivesBackUndrained,
+    /// Takes in rows that were read in an earlier ownership of their bucket.
+    StaleRowsTakenIn,
+    /// Keeps to the memory of what it had of a bucket that it gave back.
+    RemembersWhatItGaveBack,
+    /// Goes on with reads of spilled keys that it began before it gained buckets.
+    KeepsWhatItSpilled,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +75,21 @@ struct Schedule {
     reach: Option<i64>,
     /// Every so many-th aggregate is ours, the others are another route's.
     routes: u64,
+    /// No other relay shares the route: going back to zero would hide what goes wrong without it.
+    alone: bool,
+    /// Of our aggregates those that another relay owns for the time being; each is a bucket of its own.
+    away: BTreeSet<u64>,
+    /// Being given back, until none of their events is at the broker.
+    leaving: BTreeSet<u64>,
+    /// How often each was given back: the token.
+    tokens: BTreeMap<u64, u64>,
+    /// What the lane keeps to, and the tokens when it last turned.
+    turned: BTreeSet<u64>,
+    gained: bool,
+    /// Tokens when the read under way began.
+    read_tokens: BTreeMap<u64, u64>,
+    /// Read by the other relay and not settled yet.
+    theirs: Vec<i64>,
     now: Instant,
     early_holders: Option<Vec<Holder>>,
     early_snapshot: Option<(Snapshot, BTreeMap<i64, u64>)>,
@@ -99,6 +124,14 @@ impl Schedule {
             limit: random.pick(&[1, 2, 5, 100]),
             reach,
             routes,
+            alone: random.one_in(2),
+            away: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+            tokens: BTreeMap::new(),
+            turned: BTreeSet::new(),
+            gained: false,
+            read_tokens: BTreeMap::new(),
+            theirs: Vec::new(),
             now: start,
             early_holders: None,
             early_snapshot: None,
@@ -119,7 +152,8 @@ impl Schedule {
         for _ in 0..60 + self.random.below(140) {
             match self.random.below(20) {
                 0..=10 => self.produce(),
-                11..=16 => self.relay(),
+                11..=15 => self.relay(),
+                16 => self.change_owner(),
                 17 => self.sweep(),
                 _ => self.settle(),
             }
@@ -132,13 +166,27 @@ impl Schedule {
         }
         // What is not read once nothing new has come for so long never will be.
         self.spills = false;
+        let leaving = self.leaving.clone();
+        let stays = |id: &i64| self.server.table.get(id).is_none_or(|aggregate| !leaving.contains(aggregate));
+        let (unsettled, settled) = std::mem::take(&mut self.unsettled).into_iter().partition(stays);
+        self.unsettled = unsettled;
+        self.settled(settled);
+        self.give_back();
+        if self.random.one_in(2) {
+            self.theirs_settle(true);
+            for aggregate in std::mem::take(&mut self.away) {
+                self.gain(aggregate);
+            }
+        }
         let mut quiet = 0;
         // A read is four steps, and one with the least reach passes one id.
         let enough = if self.reach.is_some() { 40 + 8 * self.server.sequence } else { 40 };
         while quiet < enough || !self.spilled.is_empty() {
-            let before = self.returned;
+            let before = (self.returned, self.delivered.len(), self.theirs.len());
             self.relay();
-            quiet = if self.returned > before { 0 } else { quiet + 1 };
+            self.other_relay();
+            let now = (self.returned, self.delivered.len(), self.theirs.len());
+            quiet = if now == before && self.theirs.is_empty() { quiet + 1 } else { 0 };
         }
         self.sweep();
         self.judge()
@@ -147,7 +195,7 @@ impl Schedule {
     fn judge(mut self) -> Wrong {
         let ids: HashSet<i64> = self.delivered.iter().map(|(id, _)| *id).collect();
         self.wrong.twice = self.delivered.len() - ids.len();
-        let ours = self.server.committed.iter().filter(|(_, aggregate)| self.is_ours(**aggregate));
+        let ours = self.server.committed.iter().filter(|(_, aggregate)| self.is_routes(**aggregate));
         self.wrong.lost = ours.filter(|(id, _)| !ids.contains(id)).count();
         let (mut seen, mut last) = (HashSet::new(), BTreeMap::new());
         for (id, aggregate) in self.delivered.iter().filter(|(id, _)| seen.insert(*id)) {
@@ -159,8 +207,37 @@ impl Schedule {
         self.wrong
     }
 
-    fn is_ours(&self, aggregate: u64) -> bool {
+    /// Whether its events are delivered by this relay or by the other one of the same route.
+    fn is_routes(&self, aggregate: u64) -> bool {
         aggregate.is_multiple_of(self.routes)
+    }
+
+    fn is_ours(&self, aggregate: u64) -> bool {
+        self.is_routes(aggregate) && !self.away.contains(&aggregate) && !self.leaving.contains(&aggregate)
+    }
+
+    /// Between two reads the lane is told what has become of its buckets.
+    fn turn(&mut self) {
+        if !matches!(self.phase, Phase::Idle) {
+            return;
+        }
+        self.turned = (0..self.aggregates).filter(|aggregate| self.is_ours(*aggregate)).collect();
+        if std::mem::take(&mut self.gained) && self.variant != Variant::GainsWithoutRewind {
+            self.memory.rewind();
+            if self.variant != Variant::KeepsWhatItSpilled {
+                self.spilled.clear();
+                self.reread_from = None;
+                self.forget.append(&mut self.dropped);
+            }
+        }
+        self.read_tokens.clone_from(&self.tokens);
+    }
+
+    /// Whether a row of the read under way is to be taken in.
+    fn is_current(&self, aggregate: u64) -> bool {
+        let token = |tokens: &BTreeMap<u64, u64>| tokens.get(&aggregate).copied().unwrap_or(0);
+        self.variant == Variant::StaleRowsTakenIn && !self.away.contains(&aggregate)
+            || self.is_ours(aggregate) && token(&self.tokens) == token(&self.read_tokens)
     }
 
     fn produce(&mut self) {
@@ -177,33 +254,102 @@ impl Schedule {
 
     /// The broker has confirmed some, and their DELETE commits.
     fn settle(&mut self) {
-        for id in std::mem::take(&mut self.unsettled) {
-            if self.random.below(5) < 2 {
-                self.server.table.remove(&id);
-                match self.variant {
-                    Variant::ForgetsAtOnce => self.memory.take_in(&[id], &[]),
-                    _ => self.forget.push(id),
-                }
-            } else {
-                self.unsettled.push(id);
-            }
-        }
+        let unsettled = std::mem::take(&mut self.unsettled);
+        let (settled, unsettled) = unsettled.into_iter().partition(|_| self.random.below(5) < 2);
+        self.unsettled = unsettled;
+        self.settled(settled);
         // The other route is as quick or as slow.
         let theirs: Vec<i64> =
-            self.server.table.iter().filter(|(_, aggregate)| !self.is_ours(**aggregate)).map(|(id, _)| *id).collect();
+            self.server.table.iter().filter(|(_, aggregate)| !self.is_routes(**aggregate)).map(|(id, _)| *id).collect();
         for id in theirs {
             if self.random.below(5) < 2 {
                 self.server.table.remove(&id);
             }
         }
+        self.give_back();
+        self.other_relay();
+    }
+
+    fn settled(&mut self, ids: Vec<i64>) {
+        for id in ids {
+            self.server.table.remove(&id);
+            match self.variant {
+                Variant::ForgetsAtOnce => self.memory.take_in(&[id], &[]),
+                _ => self.forget.push(id),
+            }
+        }
+    }
+
+    /// The other relay, which reads what is its own at once and in order, and settles it sooner or later.
+    fn other_relay(&mut self) {
+        let seen: HashSet<i64> = self.theirs.iter().copied().collect();
+        let table: Vec<(i64, u64)> = self.server.table.iter().map(|(id, aggregate)| (*id, *aggregate)).collect();
+        for (id, aggregate) in table {
+            if self.away.contains(&aggregate) && !seen.contains(&id) && self.random.one_in(2) {
+                let earlier = self.theirs.iter().filter_map(|id| Some((id, self.server.table.get(id)?)));
+                let first = self.server.table.iter().find(|(id, of)| **of == aggregate && !seen.contains(id));
+                if earlier.filter(|(_, of)| **of == aggregate).count() == 0 && first == Some((&id, &aggregate)) {
+                    self.delivered.push((id, aggregate));
+                    self.theirs.push(id);
+                }
+            }
+        }
+        self.theirs_settle(false);
+    }
+
+    fn theirs_settle(&mut self, all: bool) {
+        for id in std::mem::take(&mut self.theirs) {
+            if all || self.random.one_in(2) {
+                self.server.table.remove(&id);
+            } else {
+                self.theirs.push(id);
+            }
+        }
+    }
+
+    /// One of our aggregates goes to the other relay or comes back from it.
+    fn change_owner(&mut self) {
+        let aggregate = self.random.below(self.aggregates);
+        if self.alone || !self.is_routes(aggregate) {
+            return;
+        }
+        if self.away.contains(&aggregate) {
+            // It gives back what is settled only, as we do.
+            if !self.theirs.iter().any(|id| self.server.table.get(id) == Some(&aggregate)) {
+                self.away.remove(&aggregate);
+                self.gain(aggregate);
+            }
+        } else if !self.leaving.contains(&aggregate) {
+            self.leaving.insert(aggregate);
+        }
+        self.give_back();
+    }
+
+    fn gain(&mut self, aggregate: u64) {
+        *self.tokens.entry(aggregate).or_default() += 1;
+        self.gained = true;
+    }
+
+    /// Gives back what is being given back and of which nothing is at the broker.
+    fn give_back(&mut self) {
+        let busy = |aggregate: &u64| self.unsettled.iter().any(|id| self.server.table.get(id) == Some(aggregate));
+        let undrained = self.variant == Variant::GivesBackUndrained;
+        let drained: Vec<u64> =
+            self.leaving.iter().copied().filter(|aggregate| undrained || !busy(aggregate)).collect();
+        for aggregate in drained {
+            self.leaving.remove(&aggregate);
+            self.away.insert(aggregate);
+        }
     }
 
     fn sweep(&mut self) {
+        self.turn();
         let through = self.memory.swept_through();
         let is_spilled = |id: i64, aggregate: u64| {
             self.spilled.get(&aggregate).is_some_and(|(first, last)| (*first..=*last).contains(&id))
         };
-        let table = self.server.table.range(..=through).filter(|(_, aggregate)| self.is_ours(**aggregate));
+        let table =
+            self.server.table.range(..=through).filter(|(_, of)| self.turned.contains(of) && self.is_current(**of));
         let found = table.filter(|(id, aggregate)| self.memory.is_unknown(**id) && !is_spilled(**id, **aggregate));
         self.wrong.swept += found.count();
     }
@@ -211,6 +357,7 @@ impl Schedule {
     /// One step of the relay: producers and settles go on between any two of them.
     fn relay(&mut self) {
         if matches!(self.phase, Phase::Idle) {
+            self.turn();
             let (forget, dropped) = (std::mem::take(&mut self.forget), std::mem::take(&mut self.dropped));
             self.memory.take_in(&forget, &dropped);
             self.early_holders = (self.variant == Variant::HoldersFirst).then(|| self.server.listed());
@@ -258,16 +405,19 @@ impl Schedule {
     }
 
     fn forward(&mut self, snapshot: &Snapshot, table: &BTreeMap<i64, u64>) {
-        let mut start = self.memory.forward(snapshot, self.reach);
+        // Who does not own all looks at rows that are not its own, like a route with a filter.
+        let owns_all = (0..self.aggregates).filter(|aggregate| self.is_routes(*aggregate)).count() == self.turned.len();
+        let reach = self.reach.or((!owns_all).then_some(5));
+        let mut start = self.memory.forward(snapshot, reach);
         let from = match self.variant {
             Variant::NoLookBack => self.memory.cursor(),
             Variant::AsideForgotten => start.after.max(self.memory.notes().low().min(self.memory.cursor())),
             _ => start.after,
         };
         start.after = from;
-        let routes = self.routes;
-        let (ids, mut end) = self.page(table, &start, |_, aggregate| aggregate.is_multiple_of(routes));
-        if self.reach.is_some() && end == End::Nothing {
+        let turned = self.turned.clone();
+        let (ids, mut end) = self.page(table, &start, |_, aggregate| turned.contains(&aggregate));
+        if reach.is_some() && end == End::Nothing {
             end = self.memory.filtered_end(&start);
         }
         let told = match (self.variant, end) {
@@ -279,6 +429,10 @@ impl Schedule {
         self.memory.forward_made(snapshot, &ids, told);
         for id in ids {
             let aggregate = table[&id];
+            if !self.is_current(aggregate) {
+                self.turn_away(id);
+                continue;
+            }
             let no_room = self.spills && self.random.one_in(6);
             if no_room || self.spilled.contains_key(&aggregate) {
                 self.dropped.push(id);
@@ -296,11 +450,17 @@ impl Schedule {
     fn keys(&mut self, table: &BTreeMap<i64, u64>, after: i64) {
         let through = self.spilled.values().map(|(_, last)| *last).max().unwrap_or(0);
         let start = self.memory.keys(after);
+        let turned = self.turned.clone();
         let spilled: BTreeSet<u64> = self.spilled.keys().copied().collect();
-        let (ids, end) = self.page(table, &start, |id, aggregate| id <= through && spilled.contains(&aggregate));
+        let (ids, end) = self.page(table, &start, |id, aggregate| {
+            id <= through && spilled.contains(&aggregate) && turned.contains(&aggregate)
+        });
         self.memory.learn(&ids);
         for id in &ids {
-            self.deliver(*id, table[id]);
+            match self.is_current(table[id]) {
+                true => self.deliver(*id, table[id]),
+                false => self.turn_away(*id),
+            }
         }
         match end {
             End::Limit => self.reread_from = ids.last().copied(),
@@ -308,6 +468,13 @@ impl Schedule {
                 self.spilled.clear();
                 self.reread_from = None;
             }
+        }
+    }
+
+    /// A row of a bucket that is being given back, or was since it was read.
+    fn turn_away(&mut self, id: i64) {
+        if self.variant != Variant::RemembersWhatItGaveBack {
+            self.forget.push(id);
         }
     }
 
@@ -352,4 +519,9 @@ fn without_each_part_of_the_design_schedules_go_wrong() {
     assert!(wrong(Variant::ForgetsAtOnce).twice > 0);
     assert!(wrong(Variant::ReachIsTheEnd).lost > 0);
     assert!(wrong(Variant::CursorNotPutBack).lost > 0);
+    assert!(wrong(Variant::GainsWithoutRewind).lost > 0);
+    assert!(wrong(Variant::GivesBackUndrained).twice > 0);
+    assert!(wrong(Variant::StaleRowsTakenIn).twice > 0);
+    assert!(wrong(Variant::RemembersWhatItGaveBack).lost > 0);
+    assert!(wrong(Variant::KeepsWhatItSpilled).disordered > 0);
 }

@@ -27,8 +27,10 @@ pub enum DestinationState {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RouteStatus {
-    /// Whether this relay owns the route; a relay that waits for another's lease is ready nevertheless.
+    /// Whether this relay owns a share of the route; one that waits for a share is ready nevertheless.
     pub owner: bool,
+    /// How many of the route's 64 buckets this relay owns.
+    pub buckets: usize,
     /// Relays with other routes are at work, and how ours differ from theirs. Ready nevertheless, so that a rolling
     /// update goes on, of which this is a step.
     pub standby: Option<String>,

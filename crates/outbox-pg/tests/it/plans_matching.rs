@@ -8,26 +8,26 @@ use crate::plans::{BEGIN, READS, assert_by_index, plan};
 
 const FORWARD: (&str, &str) = (
     include_str!("../../src/sql/read_forward_matching.sql"),
-    "bigint, bigint[], bigint, bigint, bigint, text[], text[], text[], text[], text[], text[]",
+    "bigint, bigint[], bigint, bigint, bigint, text[], text[], text[], text[], text[], text[], bigint",
 );
 const FORWARD_SIZED: (&str, &str) = (
     include_str!("../../src/sql/read_forward_sized_matching.sql"),
-    "bigint, bigint[], bigint, bigint, bigint, text[], text[], text[], text[], text[], text[]",
+    "bigint, bigint[], bigint, bigint, bigint, text[], text[], text[], text[], text[], text[], bigint",
 );
 const KEYS: (&str, &str) = (
     include_str!("../../src/sql/read_keys_matching.sql"),
-    "bigint, bigint[], bigint, bigint, bigint, bigint[], bigint, text[], text[], text[], text[], text[], text[]",
+    "bigint, bigint[], bigint, bigint, bigint, bigint[], bigint, text[], text[], text[], text[], text[], text[], bigint",
 );
 const SWEEP: (&str, &str) = (
     include_str!("../../src/sql/sweep_matching.sql"),
-    "bigint, bigint, bigint, text[], text[], text[], text[], text[], text[]",
+    "bigint, bigint, bigint, text[], text[], text[], text[], text[], text[], bigint",
 );
 
 const EVENTS: u32 = 200_000;
 /// One event in a thousand is a cart's.
-const CARTS: &str = "'{cart}', '{%}', '{}', '{}', '{}', '{}'";
+const CARTS: &str = "'{cart}', '{%}', '{}', '{}', '{}', '{}', -1";
 /// What is left by routes of each shape: nothing but these carts.
-const LEFT_OVER: &str = "'{%}', '{%}', '{invoice,box%}', '{late,%.late}', '{order,order}', '{chan%,paid}'";
+const LEFT_OVER: &str = "'{%}', '{%}', '{invoice,box%}', '{late,%.late}', '{order,order}', '{chan%,paid}', -1";
 const REACH: i64 = 100_000;
 
 async fn fill(conn: &mut PgConnection) {

@@ -61,8 +61,8 @@ async fn a_relay_moves_events_and_never_changes_them() {
     let mut conn = session(&database, "outbox_relay").await;
     let allowed = [
         "SELECT last_value FROM outbox.events_id_seq",
-        "INSERT INTO outbox.relays (id, name, lease_end, config_fingerprint, version) \
-         VALUES (gen_random_uuid(), 'a', now(), '', '')",
+        "INSERT INTO outbox.relays (id, route, name, lease_end, config_fingerprint, version) \
+         VALUES (gen_random_uuid(), 'orders', 'a', now(), '', '')",
         "UPDATE outbox.relays SET lease_end = now()",
         "INSERT INTO outbox.buckets (route, bucket) SELECT 'r', generate_series(0, 63) ON CONFLICT DO NOTHING",
         "SELECT * FROM outbox.buckets FOR UPDATE SKIP LOCKED",

@@ -27,8 +27,8 @@ async fn it_tells_what_is_there() {
           WHERE event_type < 'c'; \
          INSERT INTO outbox.dead_letters (id, event_id, aggregate_type, aggregate_id, event_type, payload, created_at, \
            attempts, reason_kind, reason) VALUES (99, gen_random_uuid(), 'a', 'b', 'c', '1', now(), 1, 'failed', ''); \
-         INSERT INTO outbox.relays (id, name, lease_end, config_fingerprint, version) \
-         VALUES ('00000000-0000-0000-0000-000000000001', 'one', now() + interval '1 hour', '', '0.1'); \
+         INSERT INTO outbox.relays (id, route, name, lease_end, config_fingerprint, version) \
+         VALUES ('00000000-0000-0000-0000-000000000001', 'orders', 'one', now() + interval '1 hour', '', '0.1'); \
          INSERT INTO outbox.buckets (route, bucket, owner, token, deaths) \
          SELECT 'orders', n, CASE WHEN n < 60 THEN '00000000-0000-0000-0000-000000000001'::uuid END, 1, n % 2 \
            FROM generate_series(0, 63) AS n",

@@ -91,9 +91,8 @@ impl StoreHarness for Postgres {
     }
 
     async fn end_leases(&self, route: &str) {
-        let owners = format!("SELECT owner FROM outbox.buckets WHERE route = '{route}'");
         let ended = "clock_timestamp() - interval '1 millisecond'";
-        self.run(format!("UPDATE outbox.relays SET lease_end = {ended} WHERE id IN ({owners})")).await;
+        self.run(format!("UPDATE outbox.relays SET lease_end = {ended} WHERE route = '{route}'")).await;
     }
 
     async fn remaining(&self) -> Vec<StoredEvent> {

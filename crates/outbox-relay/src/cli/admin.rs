@@ -72,8 +72,10 @@ impl From<Unrouted> for UnroutedEvent {
 struct RouteReady {
     route: String,
     ready: bool,
-    /// Whether this relay owns the route; one that waits to take over is ready too.
+    /// Whether this relay owns a share of the route; one that waits for a share is ready too.
     owner: bool,
+    /// Its share, of 64 buckets.
+    buckets: usize,
     /// Relays with other routes are at work; this one waits for them and is ready too.
     #[serde(skip_serializing_if = "Option::is_none")]
     standby: Option<String>,
@@ -112,8 +114,8 @@ async fn readyz(State(probes): State<Arc<Probes>>) -> (StatusCode, Json<Ready>) 
     let ready = |route: &RouteHealth| {
         let status = route.status();
         let reason = status.not_ready();
-        let (route, owner) = (route.name().to_owned(), status.owner);
-        RouteReady { route, ready: reason.is_none(), owner, standby: status.standby, reason }
+        let (route, owner, buckets) = (route.name().to_owned(), status.owner, status.buckets);
+        RouteReady { route, ready: reason.is_none(), owner, buckets, standby: status.standby, reason }
     };
     let routes: Vec<RouteReady> = probes.relay.routes().iter().map(ready).collect();
     let unrouted = probes.relay.unrouted().map(UnroutedEvent::from);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use outbox_core::{
-    Confirmed, ErrorKind, Outcome, PublishError, ReadBatch, Receipt, StoreError, StoreErrorKind, SweepPage,
+    ErrorKind, Outcome, PublishError, ReadBatch, Receipt, Renewal, StoreError, StoreErrorKind, SweepPage,
 };
 use tokio::time::Instant;
 
@@ -11,7 +11,7 @@ use super::pending::Pending;
 use super::reporter::{Lines, StoreCall};
 use super::session::{End, NextRead, STORE_PAUSE, Session, after_linger, lease_end};
 use super::spill::Reread;
-use super::tasks::{Done, Purpose, topic_of};
+use super::tasks::{Done, Purpose, Unsettled, topic_of};
 use super::write_backs::one_each;
 use crate::health::{Counters, DestinationState, Gauges};
 
@@ -27,6 +27,9 @@ impl Session<'_> {
                 self.on_swept(after, result, now);
             }
             Done::Published { batch, purpose, outcomes } => self.on_published(batch, &purpose, outcomes, now),
+            Done::Withheld { batch, purpose } => self.on_withheld(batch, &purpose, now),
+            Done::TookMore(result) => self.on_took_more(result, now),
+            Done::GaveBack(result) => self.on_gave_back(result, now),
             Done::Settled { confirmed, result } => self.on_settled(confirmed, result, now),
             Done::WroteBack { changes, result } => self.on_wrote_back(changes, result, now),
             Done::Probed(result) => self.on_probed(result, now),
@@ -45,11 +48,12 @@ impl Session<'_> {
             Done::Renewed { sent, result } => {
                 self.renewing = false;
                 match result {
-                    Ok(true) => {
+                    Ok(Renewal::Held(standing)) => {
                         self.parts.reporter.store_works(StoreCall::Renew);
                         self.lease_end = lease_end(sent, self.parts.config.lease);
+                        self.on_standing(standing);
                     }
-                    Ok(false) => self.lost(),
+                    Ok(Renewal::Lost) => self.lost(),
                     Err(error) => {
                         self.parts.reporter.store_failed(StoreCall::Renew, &error);
                         self.next_renewal = now + STORE_PAUSE;
@@ -67,7 +71,10 @@ impl Session<'_> {
 
     pub(super) fn lost(&mut self) {
         if self.end.is_none() {
-            Counters::add(&self.parts.reporter.counters.lease_losses, 1);
+            if !self.ownership.tokens.is_empty() {
+                Counters::add(&self.parts.reporter.counters.lease_losses, 1);
+                tracing::warn!(route = self.parts.config.name, "the route is lost: another relay may own it");
+            }
             self.end = Some(End::Lost);
         }
     }
@@ -76,10 +83,11 @@ impl Session<'_> {
         Counters::add(&self.parts.reporter.counters.reads, 1);
         let call = if reread.is_some() { StoreCall::Reread } else { StoreCall::Read };
         match result {
-            Ok(batch) => {
+            Ok(mut batch) => {
                 Counters::add(&self.parts.reporter.counters.late_look_back, batch.late);
                 self.parts.reporter.store_works(call);
                 let found = batch.events.len();
+                self.turn_away(&mut batch.events);
                 if let Some(reread) = reread {
                     self.order.end_reread(&reread, batch.covered_through, batch.events, now);
                     return;
@@ -204,6 +212,19 @@ impl Session<'_> {
         self.purpose_ended(purpose, now);
     }
 
+    /// Nothing was sent, and nobody is to blame.
+    fn on_withheld(&mut self, batch: Vec<Pending>, purpose: &Purpose, now: Instant) {
+        self.publishing -= 1;
+        let keys: BTreeSet<u64> = batch.iter().map(|pending| pending.key).collect();
+        for pending in batch.into_iter().rev() {
+            self.send_again(pending);
+        }
+        for key in keys {
+            self.order.evaluate(key, now);
+        }
+        self.purpose_ended(purpose, now);
+    }
+
     /// A batch with a purpose has come to its end, whatever its outcome was.
     pub(super) fn purpose_ended(&mut self, purpose: &Purpose, now: Instant) {
         match purpose {
@@ -221,7 +242,8 @@ impl Session<'_> {
         self.window.confirmed();
         self.topic_confirmed(pending, now);
         self.order.finish(pending.key, pending.store_key);
-        self.confirmed.push((pending.confirmed(), pending.bytes));
+        let (bucket, bytes) = (pending.bucket, pending.bytes);
+        self.confirmed.push(Unsettled { event: pending.confirmed(), bucket, bytes });
     }
 
     fn topic_confirmed(&mut self, pending: &Pending, now: Instant) {
@@ -246,7 +268,7 @@ impl Session<'_> {
             ErrorKind::Unconfirmed if *purpose == Purpose::Suspect => {
                 pending.cuts = pending.cuts.saturating_add(1);
                 self.parts.destination.doubted(now, fastrand::f64());
-                self.window.leave(pending.bytes);
+                self.window.leave(pending.bucket, pending.bytes);
                 if let Some(earlier) = self.suspects.accuse(pending) {
                     self.order.give_back(earlier);
                 }
@@ -290,7 +312,7 @@ impl Session<'_> {
     }
 
     fn send_again(&mut self, pending: Pending) {
-        self.window.leave(pending.bytes);
+        self.window.leave(pending.bucket, pending.bytes);
         self.order.give_back(pending);
     }
 
@@ -302,7 +324,7 @@ impl Session<'_> {
         if well {
             // It was alone and the broker is well: it is the event.
             self.parts.destination.cleared(now);
-            self.window.enter(pending.bytes);
+            self.window.enter(pending.bucket, pending.bytes);
             let detail = "sent alone, its answer was lost while the broker answered a probe";
             self.charge(pending, &PublishError::new(ErrorKind::Unconfirmed, detail));
         } else {
@@ -312,13 +334,13 @@ impl Session<'_> {
         }
     }
 
-    fn on_settled(&mut self, confirmed: Vec<(Confirmed, usize)>, result: Result<(), StoreError>, now: Instant) {
+    fn on_settled(&mut self, confirmed: Vec<Unsettled>, result: Result<(), StoreError>, now: Instant) {
         self.settling = false;
         match result {
             Ok(()) => {
                 self.parts.reporter.store_works(StoreCall::Settle);
-                for (event, bytes) in confirmed {
-                    self.window.leave(bytes);
+                for Unsettled { event, bucket, bytes } in confirmed {
+                    self.window.leave(bucket, bytes);
                     self.forget.push(event.id);
                 }
             }

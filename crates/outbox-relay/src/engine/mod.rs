@@ -1,6 +1,6 @@
 //! wait → claim → publish → settle, one pipeline per route.
 //!
-//! [`Route::run`] owns the route as long as it can and starts a [`session`] for each ownership. The policy is in pure
+//! [`Route::run`] joins those that share the route and starts a [`session`] for each time that it does. The policy is in pure
 //! state machines: [`order`] with [`spill`], [`retry`], [`breaker`], [`window`], [`topics`] and [`suspects`].
 
 mod answers;
@@ -14,6 +14,7 @@ mod relay;
 mod reporter;
 mod retry;
 mod session;
+mod shares;
 mod spill;
 mod starts;
 mod suspects;
@@ -40,7 +41,7 @@ use crate::{ConfigError, PollWakeup, RouteConfig, RouteHealth};
 /// How long the end of a run waits for the store's and the publisher's goodbye.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// The longest pause between two tries to own the route: also how long a given-back route stays without an owner.
+/// The longest pause between two tries to join those that share the route.
 const MAX_ACQUIRE_PAUSE: Duration = Duration::from_secs(1);
 
 /// How often it is said that a relay stands by because its routes are not those in force.
@@ -125,16 +126,16 @@ impl Route {
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), RunError> {
         let config = self.config.clone();
         let mut destination = Destination::new(&config, &self.reporter.counters, Instant::now());
-        let mut owned: Option<(Ownership, Instant)> = None;
+        let mut joined: Option<(Ownership, Instant)> = None;
         let result = loop {
             self.reporter.turn(Instant::now());
             if shutdown.is_cancelled() {
-                if let Some((ownership, _)) = owned {
+                if let Some((ownership, _)) = joined {
                     self.release(&ownership).await;
                 }
                 break Ok(());
             }
-            let (ownership, acquired) = match owned.take() {
+            let (ownership, acquired) = match joined.take() {
                 Some(kept) => kept,
                 None => match self.acquire(&shutdown).await {
                     Some(acquired) => acquired,
@@ -145,14 +146,12 @@ impl Route {
                 Ok(lane) => lane,
                 Err(error) => {
                     self.reporter.store_failed(StoreCall::Own, &error);
-                    owned = Some((ownership, acquired));
+                    joined = Some((ownership, acquired));
                     pause(STORE_PAUSE, &shutdown).await;
                     continue;
                 }
             };
             self.reporter.store_works(StoreCall::Own);
-            self.reporter.owner(true);
-            tracing::info!(route = config.name, "this relay owns the route");
             let parts = Parts {
                 config: &config,
                 store: &self.store,
@@ -162,16 +161,17 @@ impl Route {
                 reporter: &mut self.reporter,
             };
             let end = Box::pin(Session::new(parts, ownership.clone(), lane, acquired).run(&shutdown)).await;
-            self.reporter.owner(false);
+            self.reporter.owner(0);
             match end {
                 Ok(End::Shutdown) => {
                     self.release(&ownership).await;
                     break Ok(());
                 }
-                Ok(End::Lost) => tracing::warn!(route = config.name, "the route is lost: another relay may own it"),
+                Ok(End::Lost) => {}
+                Ok(End::OtherRoutes) => self.release(&ownership).await,
                 Ok(End::Restarted) => {
                     tracing::warn!(route = config.name, "the database was restarted or replaced: reading from zero");
-                    owned = self.confirm(&ownership, &shutdown).await;
+                    self.leave(&ownership, &shutdown).await;
                 }
                 Err(error) => break Err(error),
             }
@@ -183,9 +183,9 @@ impl Route {
         result
     }
 
-    /// Tries to own the route until it does; `None` when asked to stop.
+    /// Tries to join those that share the route until it does; `None` when asked to stop.
     async fn acquire(&mut self, shutdown: &CancellationToken) -> Option<(Ownership, Instant)> {
-        let (mut told, mut told_standby) = (false, None::<Instant>);
+        let mut told_standby = None::<Instant>;
         loop {
             let asked = Instant::now();
             self.reporter.turn(asked);
@@ -219,16 +219,9 @@ impl Route {
                         told_standby = Some(asked);
                     }
                     self.reporter.standby(Some(difference));
-                    told = false;
                 }
-                Ok(Acquisition::Taken) => {
-                    self.reporter.store_answers();
-                    self.reporter.standby(None);
-                    if !told {
-                        tracing::info!(route = self.config.name, "another relay owns the route; waiting to take over");
-                        told = true;
-                    }
-                }
+                // Of a relay that has just joined, nobody says so; asked again it joins anew.
+                Ok(Acquisition::Lost) => self.reporter.store_answers(),
                 Err(error) => self.reporter.store_failed(StoreCall::Own, &error),
             }
             let spread = (self.config.lease / 10).min(MAX_ACQUIRE_PAUSE).mul_f64(0.5 + 0.5 * fastrand::f64());
@@ -239,25 +232,23 @@ impl Route {
         }
     }
 
-    /// After a restart of the database: is the route still ours? Renewing tells. Asked to stop, it gives the route back.
-    async fn confirm(&mut self, ownership: &Ownership, shutdown: &CancellationToken) -> Option<(Ownership, Instant)> {
+    /// After a restart of the database, which may have forgotten the last changes of owners: gives back what the table
+    /// says is ours, as soon as the database answers. What is joined then has newer tokens.
+    async fn leave(&mut self, ownership: &Ownership, shutdown: &CancellationToken) {
         while !shutdown.is_cancelled() {
-            let asked = Instant::now();
-            self.reporter.turn(asked);
-            match self.store.renew(ownership).await {
-                Ok(true) => return Some((ownership.clone(), asked)),
-                Ok(false) => return None,
+            self.reporter.turn(Instant::now());
+            match self.store.release(ownership).await {
+                Ok(()) => return,
                 Err(error) => {
                     self.reporter.store_failed(StoreCall::Own, &error);
                     if error.kind() != StoreErrorKind::Unavailable {
-                        return None;
+                        return;
                     }
                     pause(STORE_PAUSE, shutdown).await;
                 }
             }
         }
         self.release(ownership).await;
-        None
     }
 
     async fn release(&mut self, ownership: &Ownership) {

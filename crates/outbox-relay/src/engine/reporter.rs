@@ -24,6 +24,8 @@ pub(super) enum StoreCall {
     WriteBack,
     Refresh,
     Renew,
+    /// Taking more of the route and giving some of it back.
+    Share,
 }
 
 /// Kinds of log lines of which only the first ones of a period are written in full.
@@ -93,8 +95,8 @@ impl Reporter {
         });
     }
 
-    pub(super) fn owner(&self, owner: bool) {
-        self.update(|status| status.owner = owner);
+    pub(super) fn owner(&self, buckets: usize) {
+        self.update(|status| (status.owner, status.buckets) = (buckets > 0, buckets));
     }
 
     /// Relays with other routes are at work, and how ours differ; `None` when they are not.

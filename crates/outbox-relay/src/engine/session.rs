@@ -1,10 +1,10 @@
-//! One ownership of a route, from its lane's first read to the last settle: the loop that starts work and takes in
+//! One membership of a route, from its lane's first read to the last settle: the loop that starts work and takes in
 //! its results. Only this loop holds state; everything that waits runs beside it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::{Confirmed, Lane, Ownership, Publisher, Store, Wakeup};
+use outbox_core::{Lane, Ownership, Publisher, Store, Wakeup};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -14,8 +14,9 @@ use super::destination::Destination;
 use super::order::Order;
 use super::reporter::Reporter;
 use super::retry::RetryPolicy;
+use super::shares::Shares;
 use super::suspects::Suspects;
-use super::tasks::{self, Done};
+use super::tasks::{self, Done, Unsettled};
 use super::topics::Topics;
 use super::window::Window;
 use super::write_queue::WriteQueue;
@@ -39,8 +40,10 @@ pub(super) const BEAT: Duration = Duration::from_secs(2);
 pub(super) enum End {
     /// Asked to stop.
     Shutdown,
-    /// Another relay owns the route now.
+    /// Other relays own what this one did.
     Lost,
+    /// Relays with other routes are at work.
+    OtherRoutes,
     /// Ids may have been reset: read again from zero.
     Restarted,
 }
@@ -67,6 +70,7 @@ pub(super) struct Parts<'a> {
 pub(super) struct Session<'a> {
     pub(super) parts: Parts<'a>,
     pub(super) ownership: Arc<Ownership>,
+    pub(super) shares: Shares,
     pub(super) policy: RetryPolicy,
     pub(super) order: Order,
     pub(super) window: Window,
@@ -85,7 +89,7 @@ pub(super) struct Session<'a> {
     pub(super) sweep_from: Option<i64>,
     pub(super) sweep_begun: Instant,
     pub(super) publishing: usize,
-    pub(super) confirmed: Vec<(Confirmed, usize)>,
+    pub(super) confirmed: Vec<Unsettled>,
     pub(super) settling: bool,
     pub(super) changes: WriteQueue,
     /// No store call but a renewal is made before: the last one failed.
@@ -106,8 +110,10 @@ impl<'a> Session<'a> {
         let config = parts.config;
         let now = Instant::now();
         parts.destination.session_begins(now);
+        let ownership = Arc::new(ownership);
         Self {
-            ownership: Arc::new(ownership),
+            shares: Shares::new(&ownership),
+            ownership,
             policy: RetryPolicy::new(config),
             order: Order::new(config),
             window: Window::new(config.window, config.window_bytes),
@@ -142,6 +148,7 @@ impl<'a> Session<'a> {
     /// Runs until the route is lost, must be read anew, or `shutdown` is cancelled and everything has drained.
     pub(super) async fn run(mut self, shutdown: &CancellationToken) -> Result<End, RunError> {
         let mut grace_ends: Option<Instant> = None;
+        self.tell_share();
         loop {
             if shutdown.is_cancelled() && grace_ends.is_none() {
                 self.end = Some(End::Shutdown);
@@ -157,7 +164,8 @@ impl<'a> Session<'a> {
             self.report(now);
             let beat = now + BEAT;
             let due = self.next_due(now).into_iter().chain(grace_ends).fold(beat, Instant::min);
-            let wakeup_wanted = self.end.is_none() && self.next_read == NextRead::OnWakeup;
+            let reads = self.end.is_none() && !self.readable().is_empty();
+            let wakeup_wanted = reads && self.next_read == NextRead::OnWakeup;
             tokio::select! {
                 Some(done) = self.work.join_next() => match done {
                     Ok(done) => self.take_in(done, Instant::now()),
@@ -186,7 +194,11 @@ impl<'a> Session<'a> {
     }
 
     fn is_drained(&self) -> bool {
-        self.publishing == 0 && self.confirmed.is_empty() && !self.settling && self.changes.is_drained()
+        self.publishing == 0
+            && self.confirmed.is_empty()
+            && !self.settling
+            && self.changes.is_drained()
+            && !self.shares.is_asking()
     }
 
     fn start_work(&mut self, now: Instant) {
@@ -197,6 +209,9 @@ impl<'a> Session<'a> {
         }
         if self.end.is_some() {
             return;
+        }
+        if now >= self.store_pause {
+            self.start_share();
         }
         self.order.wake(now);
         self.start_probe(now);

@@ -31,7 +31,7 @@ impl Session<'_> {
             return;
         }
         self.renewing = true;
-        self.next_renewal = now + self.parts.config.lease / 3;
+        self.next_renewal = now + self.shares.renewal_pause(self.parts.config.lease, fastrand::f64());
         self.work.spawn(tasks::renew(Arc::clone(self.parts.store), Arc::clone(&self.ownership)));
     }
 
@@ -51,7 +51,8 @@ impl Session<'_> {
     }
 
     pub(super) fn start_probe(&mut self, now: Instant) {
-        if self.parts.destination.breaker.begin_probe(now) {
+        // Who has nothing to send leaves the destination alone.
+        if !self.ownership.tokens.is_empty() && self.parts.destination.breaker.begin_probe(now) {
             let patience = self.parts.config.publish_timeout.min(MAX_PROBE);
             self.work.spawn(tasks::probe(Arc::clone(self.parts.publisher), patience));
         }
@@ -121,10 +122,10 @@ impl Session<'_> {
     fn publish(&mut self, batch: Vec<Pending>, purpose: Purpose) {
         let (sound, unsound): (Vec<_>, Vec<_>) = batch.into_iter().partition(|pending| pending.defect.is_none());
         for pending in &sound {
-            self.window.enter(pending.bytes);
+            self.window.enter(pending.bucket, pending.bytes);
         }
         for pending in unsound {
-            self.window.enter(pending.bytes);
+            self.window.enter(pending.bucket, pending.bytes);
             self.give_up_defect(pending);
         }
         if sound.is_empty() {
@@ -133,7 +134,7 @@ impl Session<'_> {
         }
         self.publishing += 1;
         let (publisher, patience) = (Arc::clone(self.parts.publisher), self.parts.config.publish_timeout);
-        self.work.spawn(tasks::publish(publisher, sound, purpose, patience));
+        self.work.spawn(tasks::publish(publisher, sound, purpose, patience, self.lease_end));
     }
 
     pub(super) fn start_refresh(&mut self, now: Instant) {
@@ -157,7 +158,11 @@ impl Session<'_> {
 
     /// One reader: a read of spilled keys, a forward read or a page of the sweep, one after another.
     pub(super) fn start_read(&mut self, now: Instant) {
-        let Some(lane) = self.lane.take() else { return };
+        let Some(mut lane) = self.lane.take() else { return };
+        if self.turn(&mut *lane).is_empty() {
+            self.lane = Some(lane);
+            return;
+        }
         let config = self.parts.config;
         let forward_due = matches!(self.next_read, NextRead::At(at) if at <= now);
         let active = self.order.active();
@@ -206,6 +211,7 @@ impl Session<'_> {
     fn read_request(&mut self, scope: ReadScope, max_events: usize) -> ReadRequest {
         let dropped = self.order.take_dropped();
         Counters::add(&self.parts.reporter.counters.spilled, dropped.len());
+        self.forget.append(&mut self.order.take_left());
         ReadRequest {
             scope,
             max_events,

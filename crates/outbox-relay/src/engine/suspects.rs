@@ -28,6 +28,11 @@ impl Suspects {
         Self { window, waiting: None, turn_ends: None, out: false, accused: None }
     }
 
+    /// The bucket of the event that a probe is about to acquit or convict.
+    pub(super) fn accused_of(&self) -> Option<u16> {
+        self.accused.as_ref().map(|accused| accused.bucket)
+    }
+
     /// A suspect is at the broker, alone.
     pub(super) fn is_out(&self) -> bool {
         self.out

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use outbox_core::{
-    Confirmed, Envelope, ErrorKind, EventId, Lane, Outcome, Ownership, PublishError, PublishReport, Publisher,
-    ReadBatch, ReadRequest, RetryState, Store, StoreError, SweepPage, WriteBack, WriteBackStatus,
+    Acquisition, Confirmed, Envelope, ErrorKind, EventId, Lane, Outcome, Ownership, PublishError, PublishReport,
+    Publisher, ReadBatch, ReadRequest, Renewal, RetryState, Store, StoreError, SweepPage, WriteBack, WriteBackStatus,
 };
 use tokio::time::Instant;
 
@@ -36,17 +36,56 @@ pub(super) struct Change {
     pub(super) pending: Pending,
 }
 
+/// A confirmed event until its deletion has committed, and what it takes of the window.
+#[derive(Debug)]
+pub(super) struct Unsettled {
+    pub(super) event: Confirmed,
+    pub(super) bucket: u16,
+    pub(super) bytes: usize,
+}
+
 /// What a piece of work brought back.
 #[derive(Debug)]
 pub(super) enum Done {
-    Read { lane: Box<dyn Lane>, reread: Option<Reread>, result: Result<ReadBatch, StoreError> },
-    Swept { lane: Box<dyn Lane>, after: i64, result: Result<SweepPage, StoreError> },
-    Published { batch: Vec<Pending>, purpose: Purpose, outcomes: Result<Vec<Outcome>, String> },
-    Settled { confirmed: Vec<(Confirmed, usize)>, result: Result<(), StoreError> },
-    WroteBack { changes: Vec<Change>, result: Result<Vec<WriteBackStatus>, StoreError> },
+    Read {
+        lane: Box<dyn Lane>,
+        reread: Option<Reread>,
+        result: Result<ReadBatch, StoreError>,
+    },
+    Swept {
+        lane: Box<dyn Lane>,
+        after: i64,
+        result: Result<SweepPage, StoreError>,
+    },
+    Published {
+        batch: Vec<Pending>,
+        purpose: Purpose,
+        outcomes: Result<Vec<Outcome>, String>,
+    },
+    /// Not handed to the publisher: the lease may have ended.
+    Withheld {
+        batch: Vec<Pending>,
+        purpose: Purpose,
+    },
+    Settled {
+        confirmed: Vec<Unsettled>,
+        result: Result<(), StoreError>,
+    },
+    WroteBack {
+        changes: Vec<Change>,
+        result: Result<Vec<WriteBackStatus>, StoreError>,
+    },
     Probed(Result<(), PublishError>),
-    Refreshed { asked: Vec<Asked>, result: Result<Vec<RetryState>, StoreError> },
-    Renewed { sent: Instant, result: Result<bool, StoreError> },
+    Refreshed {
+        asked: Vec<Asked>,
+        result: Result<Vec<RetryState>, StoreError>,
+    },
+    Renewed {
+        sent: Instant,
+        result: Result<Renewal, StoreError>,
+    },
+    TookMore(Result<Acquisition, StoreError>),
+    GaveBack(Result<(), StoreError>),
 }
 
 pub(super) async fn read(mut lane: Box<dyn Lane>, request: ReadRequest, reread: Option<Reread>) -> Done {
@@ -59,13 +98,18 @@ pub(super) async fn sweep(mut lane: Box<dyn Lane>, after: i64) -> Done {
     Done::Swept { lane, after, result }
 }
 
-/// Publishes a batch. Every way to end gives an answer: the publisher's report, its panic, or the end of patience.
+/// Publishes a batch, unless `lease_end` has come: a process that stood still may have decided on it long ago. Every way
+/// to end gives an answer: the publisher's report, its panic, or the end of patience.
 pub(super) async fn publish(
     publisher: Arc<dyn Publisher>,
     batch: Vec<Pending>,
     purpose: Purpose,
     patience: Duration,
+    lease_end: Instant,
 ) -> Done {
+    if Instant::now() >= lease_end {
+        return Done::Withheld { batch, purpose };
+    }
     let count = batch.len();
     let mut envelopes = Vec::with_capacity(count);
     let mut frames = Vec::with_capacity(count);
@@ -113,12 +157,8 @@ impl Frame {
     }
 }
 
-pub(super) async fn settle(
-    store: Arc<dyn Store>,
-    ownership: Arc<Ownership>,
-    confirmed: Vec<(Confirmed, usize)>,
-) -> Done {
-    let events: Vec<Confirmed> = confirmed.iter().map(|(event, _)| *event).collect();
+pub(super) async fn settle(store: Arc<dyn Store>, ownership: Arc<Ownership>, confirmed: Vec<Unsettled>) -> Done {
+    let events: Vec<Confirmed> = confirmed.iter().map(|unsettled| unsettled.event).collect();
     let result = store.settle(ownership.route(), &events).await;
     Done::Settled { confirmed, result }
 }
@@ -149,6 +189,15 @@ pub(super) async fn renew(store: Arc<dyn Store>, ownership: Arc<Ownership>) -> D
     let sent = Instant::now();
     let result = store.renew(&ownership).await;
     Done::Renewed { sent, result }
+}
+
+pub(super) async fn take_more(store: Arc<dyn Store>, ownership: Arc<Ownership>) -> Done {
+    Done::TookMore(store.take_more(&ownership).await)
+}
+
+/// Gives back all of this part of an ownership.
+pub(super) async fn give_back(store: Arc<dyn Store>, part: Arc<Ownership>) -> Done {
+    Done::GaveBack(store.give_back(&part, part.buckets()).await)
 }
 
 /// The topic of an event, or the text of the publisher's panic: it must not end the loop that asks.

@@ -1,4 +1,6 @@
-//! How much may be at the publisher at once. Pure.
+//! How much may be at the publisher at once, and of which buckets. Pure.
+
+use outbox_core::Buckets;
 
 /// Counts events from the moment they are handed to the publisher until their deletion has committed, so that a
 /// database outage with a live broker stops here, and so that copies after a crash are bounded.
@@ -10,11 +12,13 @@ pub(super) struct Window {
     allowed: usize,
     events: usize,
     bytes: usize,
+    /// Events of each bucket: while there are any, it can't be given back.
+    of_buckets: [usize; Buckets::COUNT],
 }
 
 impl Window {
     pub(super) fn new(max_events: usize, max_bytes: usize) -> Self {
-        Self { max_events, max_bytes, allowed: max_events, events: 0, bytes: 0 }
+        Self { max_events, max_bytes, allowed: max_events, events: 0, bytes: 0, of_buckets: [0; Buckets::COUNT] }
     }
 
     /// Events and bytes that may be handed over now. One event always fits into an empty window.
@@ -29,14 +33,25 @@ impl Window {
         self.events
     }
 
-    pub(super) fn enter(&mut self, bytes: usize) {
-        self.events += 1;
-        self.bytes += bytes;
+    /// Events of this bucket in the window.
+    pub(super) fn holds(&self, bucket: u16) -> usize {
+        self.of_buckets.get(usize::from(bucket)).copied().unwrap_or(0)
     }
 
-    pub(super) fn leave(&mut self, bytes: usize) {
+    pub(super) fn enter(&mut self, bucket: u16, bytes: usize) {
+        self.events += 1;
+        self.bytes += bytes;
+        if let Some(events) = self.of_buckets.get_mut(usize::from(bucket)) {
+            *events += 1;
+        }
+    }
+
+    pub(super) fn leave(&mut self, bucket: u16, bytes: usize) {
         self.events = self.events.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(bytes);
+        if let Some(events) = self.of_buckets.get_mut(usize::from(bucket)) {
+            *events = events.saturating_sub(1);
+        }
     }
 
     pub(super) fn throttled(&mut self) {
@@ -57,9 +72,9 @@ mod tests {
     fn one_event_always_fits_into_an_empty_window() {
         let mut window = Window::new(10, 100);
         assert_eq!(window.room(), (10, 100));
-        window.enter(5_000);
+        window.enter(0, 5_000);
         assert_eq!(window.room(), (9, 0));
-        window.leave(5_000);
+        window.leave(0, 5_000);
         assert_eq!(window.room(), (10, 100));
     }
 
@@ -86,16 +101,17 @@ mod tests {
             for (step, bytes) in steps {
                 match step {
                     0 if window.room().0 > 0 && (inside.is_empty() || window.room().1 >= bytes) => {
-                        window.enter(bytes);
+                        window.enter(7, bytes);
                         inside.push(bytes);
                     }
-                    1 => if let Some(bytes) = inside.pop() { window.leave(bytes) },
+                    1 => if let Some(bytes) = inside.pop() { window.leave(7, bytes) },
                     2 => window.throttled(),
                     _ => window.confirmed(),
                 }
                 prop_assert!(inside.len() <= 5);
                 prop_assert!(inside.len() <= 1 || inside.iter().sum::<usize>() <= 100);
                 prop_assert_eq!(window.events(), inside.len());
+                prop_assert_eq!((window.holds(7), window.holds(8)), (inside.len(), 0));
             }
         }
     }

@@ -112,7 +112,7 @@ impl Session<'_> {
         self.parts.reporter.store_works(StoreCall::WriteBack);
         for (Change { write_back, pending, .. }, status) in changes.into_iter().zip(statuses) {
             let (key, store_key) = (pending.key, pending.store_key);
-            self.window.leave(pending.bytes);
+            self.window.leave(pending.bucket, pending.bytes);
             let dead = write_back.change == RowChange::Dead;
             match status {
                 WriteBackStatus::Fenced => {
@@ -158,7 +158,7 @@ impl Session<'_> {
     pub(super) fn on_refreshed(&mut self, asked: &Asked, state: RetryState, now: Instant) {
         if let Some(gone) = self.order.refresh(asked, state, now) {
             // Somebody deleted it. The write-back finds that out too and removes the retry row that was left behind.
-            self.window.enter(gone.bytes);
+            self.window.enter(gone.bucket, gone.bytes);
             self.write(gone, KIND_GONE, String::new(), RowChange::Retry { delay: Duration::ZERO });
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use outbox_core::Buckets;
 use tokio::time::Instant;
 
 use super::retry::backoff;
@@ -45,6 +46,15 @@ impl WriteQueue {
     /// Those that the database refuses.
     pub(super) fn refused(&self) -> usize {
         self.refused.len()
+    }
+
+    /// Gives up those refused ones that are about these buckets: their next owner may have more luck.
+    pub(super) fn abandon(&mut self, buckets: Buckets) -> Vec<Change> {
+        let refused = std::mem::take(&mut self.refused);
+        let (left, abandoned): (Vec<_>, Vec<_>) =
+            refused.into_iter().partition(|(_, change)| !buckets.contains(change.write_back.bucket));
+        self.refused = left;
+        abandoned.into_iter().map(|(_, change)| change).collect()
     }
 
     /// When a refused one is tried again.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox_core::{
-    Acquisition, Confirmed, ErrorKind, EventId, Lane, Ownership, RetryState, Routes, Selection, Store, StoreError,
-    StoreErrorKind, WriteBack, WriteBackStatus,
+    Acquisition, Buckets, Confirmed, ErrorKind, EventId, Lane, Ownership, Renewal, RetryState, Routes, Selection,
+    Store, StoreError, StoreErrorKind, WriteBack, WriteBackStatus,
 };
 use outbox_relay::Route;
 use outbox_testkit::memory::{MemoryPublisher, MemoryStore, Scripted};
@@ -47,7 +47,15 @@ impl Store for Picky {
         self.store.acquire(route, lease).await
     }
 
-    async fn renew(&self, ownership: &Ownership) -> Result<bool, StoreError> {
+    async fn take_more(&self, ownership: &Ownership) -> Result<Acquisition, StoreError> {
+        self.store.take_more(ownership).await
+    }
+
+    async fn give_back(&self, ownership: &Ownership, buckets: Buckets) -> Result<(), StoreError> {
+        self.store.give_back(ownership, buckets).await
+    }
+
+    async fn renew(&self, ownership: &Ownership) -> Result<Renewal, StoreError> {
         self.store.renew(ownership).await
     }
 

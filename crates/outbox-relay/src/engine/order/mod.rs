@@ -5,6 +5,7 @@
 //! suspect). Stuck events have a budget of their own; what exceeds it is dropped and remembered in the spill.
 
 mod aside;
+mod leaving;
 mod waiting;
 
 use std::cmp::Reverse;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::{HashMap, HashMapExt as _};
-use outbox_core::Claimed;
+use outbox_core::{Buckets, Claimed};
 use tokio::time::Instant;
 
 pub(super) use self::waiting::Asked;
@@ -53,6 +54,7 @@ struct Key {
     /// In id order.
     queue: VecDeque<Pending>,
     store_key: u64,
+    bucket: u16,
     bytes: usize,
     /// Events at the publisher or being written back.
     out: usize,
@@ -93,6 +95,10 @@ pub(super) struct Order {
     budget: Load,
     /// Ids dropped since the lane was last told.
     dropped: Vec<i64>,
+    /// Nothing of these is taken in or handed over.
+    leaving: Buckets,
+    /// Ids of theirs that came back since the lane was last told.
+    left: Vec<i64>,
 }
 
 impl Order {
@@ -110,6 +116,8 @@ impl Order {
             stuck: Load::default(),
             budget: Load { events: config.queue_events, bytes: config.queue_bytes },
             dropped: Vec::new(),
+            leaving: Buckets::NONE,
+            left: Vec::new(),
         }
     }
 
@@ -207,6 +215,7 @@ impl Order {
         }
         let pending = Pending::new(claimed, key, now);
         self.change(key, store_key, |key| {
+            key.bucket = pending.bucket;
             let at = key.queue.partition_point(|queued| queued.id() < pending.id());
             key.bytes += pending.bytes;
             key.queue.insert(at, pending);
@@ -277,7 +286,16 @@ impl Order {
     /// An event came back and must be sent again. Several of one key are given back from the last to the first.
     pub(super) fn give_back(&mut self, pending: Pending) {
         let (key, store_key) = (pending.key, pending.store_key);
+        if self.leaving.contains(pending.bucket) {
+            self.left.push(pending.id());
+            self.finish(key, store_key);
+            if self.keys.get(&key).is_some_and(|key| key.out == 0 && key.queue.is_empty()) {
+                self.keys.remove(&key);
+            }
+            return;
+        }
         self.change(key, store_key, |key| {
+            key.bucket = pending.bucket;
             key.out = key.out.saturating_sub(1);
             key.bytes += pending.bytes;
             let at = key.queue.partition_point(|queued| queued.id() < pending.id());
@@ -385,6 +403,7 @@ impl Order {
             // Most keys have one event in memory at a time.
             queue: VecDeque::with_capacity(1),
             store_key,
+            bucket: 0,
             bytes: 0,
             out: 0,
             place: Place::Out,
