@@ -51,7 +51,7 @@ impl Session<'_> {
                     Ok(Renewal::Held(standing)) => {
                         self.parts.reporter.store_works(StoreCall::Renew);
                         self.lease_end = lease_end(sent, self.parts.config.lease);
-                        self.on_standing(standing);
+                        self.on_standing(standing, now);
                     }
                     Ok(Renewal::Lost) => self.lost(),
                     Err(error) => {

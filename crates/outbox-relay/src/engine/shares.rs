@@ -82,9 +82,11 @@ impl Session<'_> {
         self.ownership.buckets().without(self.shares.leaving)
     }
 
-    pub(super) fn on_standing(&mut self, standing: Standing) {
+    pub(super) fn on_standing(&mut self, standing: Standing, now: Instant) {
         self.shares.relays = standing.relays;
         self.shares.standing = Some(standing);
+        let pause = self.shares.renewal_pause(self.parts.config.lease, fastrand::f64());
+        self.next_renewal = self.next_renewal.min(now + pause);
         if !self.shares.asking && self.shares.returning.is_none() {
             // Nothing is left that a failed call could have been about.
             self.parts.reporter.store_works(StoreCall::Share);

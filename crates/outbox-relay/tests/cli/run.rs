@@ -111,7 +111,7 @@ fn it_delivers_answers_probes_and_stops_in_order() {
     assert_eq!(delivered.len(), 3);
     assert!(wait_until(PATIENCE, || get(&address, "/readyz").0 == 200));
     let (_, ready) = get(&address, "/readyz");
-    let route = serde_json::json!({ "route": "default", "ready": true, "owner": true });
+    let route = serde_json::json!({ "route": "default", "ready": true, "owner": true, "buckets": 64 });
     assert_eq!(ready, serde_json::json!({ "ready": true, "routes": [route] }));
     assert_eq!(get(&address, "/livez").0, 200);
     assert_eq!(get(&address, "/metricz").0, 404);

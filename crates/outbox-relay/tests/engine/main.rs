@@ -14,6 +14,7 @@ mod refused;
 mod retries;
 mod rig;
 mod routes;
+mod shares;
 mod slowdowns;
 mod stopping;
 mod unconfirmed;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use outbox_core::StoreErrorKind;
 use outbox_relay::{Route, RouteConfig};
-use outbox_testkit::memory::{MemoryPublisher, MemoryStore};
+use outbox_testkit::memory::{Call, Fault, MemoryPublisher, MemoryStore};
 
 use crate::rig::{SECOND, config, elapse, insert, run, settled};
 
@@ -47,6 +47,8 @@ async fn a_standby_is_ready() {
     let publisher = Arc::new(MemoryPublisher::new());
     let owner = run(config(), &store, &publisher);
     owner.status(|status| status.owner).await;
+    // What it should give back it can't.
+    (0..1_000).for_each(|_| store.script(Call::GiveBack, Fault::Refuse(StoreErrorKind::Unavailable)));
     let standby = run(config(), &store.another_relay(), &publisher);
     standby.status(|status| status.not_ready().is_none()).await;
     elapse(30 * SECOND).await;
