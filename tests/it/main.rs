@@ -20,6 +20,7 @@ mod missing_destinations;
 mod names_and_ids;
 mod order;
 mod outages;
+mod owners;
 mod refusals;
 mod retries;
 mod routes;

@@ -175,6 +175,12 @@ impl Relay {
         reason
     }
 
+    /// How many buckets of its first route it owns.
+    pub(crate) async fn buckets(&self) -> u64 {
+        let (_, body) = self.probe("/readyz").await;
+        body["routes"][0]["buckets"].as_u64().unwrap()
+    }
+
     /// Waits until it is ready as an owner.
     pub(crate) async fn wait_owner(&self, limit: Duration) {
         until(limit, "the relay owns the route and is ready", || async {

@@ -1,6 +1,7 @@
 //! The plans of the statements that a relay makes all day, in the states of the tables that mislead a planner (field
 //! reports B17, B70), and how many statements a read and a settle are.
 
+use outbox_core::{Renewal, Standing, Store as _};
 use outbox_testkit::services::postgres::Options;
 use sqlx::{AssertSqlSafe, PgConnection};
 
@@ -179,4 +180,22 @@ async fn a_read_is_three_messages_and_a_settle_one() {
     let after_settle = messages();
     // Note and begin with its settings and snapshot, read, commit.
     assert_eq!((after_read - before, after_settle - after_read), (3, 1));
+}
+
+#[tokio::test]
+async fn a_renewal_is_one_statement_and_tells_how_the_relay_stands() {
+    let Some(server) = silent(Options::default().with_setting("log_statement", "all")) else { return };
+    let mut conn = migrated(&server).await;
+    insert(&mut conn, "a").await;
+    let reader = Reader::open(&server.url()).await;
+    let logged = |text: &str| {
+        let log = std::fs::read_to_string(server.log()).unwrap();
+        log.lines().filter(|line| line.contains("LOG:  ") && line.contains(text)).count()
+    };
+    reader.store.renew(&reader.ownership).await.unwrap();
+    let before = (logged("execute "), logged("statement: "));
+    let standing = reader.store.renew(&reader.ownership).await.unwrap();
+    assert_eq!(standing, Renewal::Held(Standing { relays: 1, share: 64, free: 0 }));
+    // The statement, between the message that begins its transaction and the one that ends it.
+    assert_eq!((logged("execute ") - before.0, logged("statement: ") - before.1), (1, 2));
 }

@@ -209,3 +209,44 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use outbox_core::{Claimed, Headers, Payload};
+    use outbox_testkit::memory::MemoryPublisher;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn pending() -> Pending {
+        let envelope = Envelope {
+            id: 1,
+            event_id: EventId::from_uuid(Uuid::nil()),
+            aggregate_type: "a".to_owned(),
+            aggregate_id: "1".to_owned(),
+            event_type: "e".to_owned(),
+            payload: Payload::raw_json("{}"),
+            headers: Headers::new(),
+            created_at: SystemTime::UNIX_EPOCH,
+        };
+        Pending::new(Claimed { envelope, key: 1, bucket: 0, retrying: None, defect: None }, 1, Instant::now())
+    }
+
+    /// A process that was stopped between the decision to publish and the call finds the end of its lease behind it.
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_handed_over_after_the_lease() {
+        let publisher = Arc::new(MemoryPublisher::new());
+        let call = |lease_end| {
+            let patience = Duration::from_secs(1);
+            publish(Arc::clone(&publisher) as _, vec![pending()], Purpose::Ordinary, patience, lease_end)
+        };
+        let lease_end = Instant::now() + Duration::from_secs(5);
+        assert!(matches!(call(lease_end).await, Done::Published { .. }));
+        tokio::time::advance(Duration::from_secs(12)).await;
+        let done = call(lease_end).await;
+        let Done::Withheld { batch, purpose: Purpose::Ordinary } = done else { panic!("{done:?}") };
+        assert_eq!((batch.len(), publisher.view(|view| view.publishes())), (1, 1));
+    }
+}
