@@ -192,7 +192,7 @@ async fn a_renewal_is_one_statement_and_tells_how_the_relay_stands() {
         let log = std::fs::read_to_string(server.log()).unwrap();
         log.lines().filter(|line| line.contains("LOG:  ") && line.contains(text)).count()
     };
-    reader.store.renew(&reader.ownership).await.unwrap();
+    assert!(reader.store.renew(&reader.ownership).await.unwrap().is_held());
     let before = (logged("execute "), logged("statement: "));
     let standing = reader.store.renew(&reader.ownership).await.unwrap();
     assert_eq!(standing, Renewal::Held(Standing { relays: 1, share: 64, free: 0 }));
