@@ -14,6 +14,7 @@ mod buckets;
 mod envelope;
 mod error;
 mod event;
+mod ownership;
 mod publisher;
 mod routes;
 mod store;
@@ -27,11 +28,12 @@ pub use error::{ErrorKind, PublishError};
 pub use event::{
     Event, EventId, Headers, InvalidEvent, MAX_CONTENT_TYPE_BYTES, MAX_NAME_BYTES, NewEvent, Payload, PayloadError,
 };
+pub use ownership::{Acquisition, Ownership, Renewal, Standing};
 pub use publisher::{Capabilities, Outcome, PublishReport, Publisher, Receipt};
 pub use routes::{Filter, InvalidPattern, InvalidRoutes, MAX_PATTERNS, MAX_ROUTES, Pattern, Routes, Selection};
 pub use store::{
-    Acquisition, Change, Claimed, Confirmed, Lane, Ownership, ReadBatch, ReadRequest, ReadScope, Renewal, RetryState,
-    Retrying, Standing, Store, StoreError, StoreErrorKind, SweepPage, Wakeup, WriteBack, WriteBackStatus,
+    Change, Claimed, Confirmed, Lane, ReadBatch, ReadRequest, ReadScope, RetryState, Retrying, Store, StoreError,
+    StoreErrorKind, SweepPage, Wakeup, WriteBack, WriteBackStatus,
 };
 pub use timestamp::rfc3339_micros;
 pub use topic::{TopicError, TopicSyntax, TopicTemplate};
