@@ -124,6 +124,14 @@ async fn scene() -> Option<(Database, Arc<Recorder>)> {
     Some((db, Recorder::new()))
 }
 
+/// Waits until one live relay owns every bucket, and this one is it.
+async fn owns_all(relay: &Running, db: &Database) {
+    relay.owns().await;
+    let all = "SELECT count(*) FROM (SELECT FROM outbox.buckets AS b JOIN outbox.relays AS r ON r.id = b.owner
+                GROUP BY b.owner HAVING count(*) = 64 AND (SELECT count(*) FROM outbox.relays) = 1) AS owners";
+    until(seconds(30), "one relay has all", || async { db.number(all).await == 1 }).await;
+}
+
 async fn commit(conn: &mut PgConnection, aggregate: &str) {
     let mut tx = conn.begin().await.unwrap();
     load::write(&mut tx, aggregate).await.unwrap();
@@ -188,7 +196,7 @@ async fn death_before_the_answer(hasty: bool) -> Option<Verdict> {
     }
     drop(relay);
     let next = Running::start(config(), Planted::new(&db.url(), Bug::None), Arc::<Recorder>::clone(&recorder));
-    next.owns().await;
+    owns_all(&next, &db).await;
     Some(verdict(&db, &recorder).await)
 }
 
@@ -224,8 +232,7 @@ async fn death_of_a_neighbour(bug: Bug) -> Option<Verdict> {
     })
     .await;
     drop(dying);
-    let all = "SELECT count(*) FROM (SELECT FROM outbox.buckets GROUP BY owner HAVING count(*) = 64) AS owners";
-    until(seconds(30), "the survivor has all", || async { db.number(all).await == 1 }).await;
+    owns_all(&survivor, &db).await;
     Some(verdict(&db, &recorder).await)
 }
 
@@ -274,7 +281,7 @@ async fn late_write_back(bug: Bug) -> Option<Verdict> {
         Planted::new(&db.url(), Bug::None),
         Arc::<Recorder>::clone(&recorder),
     );
-    third.owns().await;
+    owns_all(&third, &db).await;
     Some(verdict(&db, &recorder).await)
 }
 
