@@ -6,6 +6,7 @@
 
 mod baselines;
 mod outbox;
+mod producers;
 
 use std::error::Error;
 use std::time::Duration;
@@ -16,11 +17,13 @@ use sqlx::{Connection as _, Executor as _, PgConnection};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-const HELP: &str = "usage: bench [--events N] [--rounds N] [--window N] [--batch-size N] [--only DESIGN]
+const HELP: &str =
+    "usage: bench [--events N] [--rounds N] [--window N] [--batch-size N] [--only DESIGN] [--producers N]
 
   --events N   backlog of each design (default 200000)
   --rounds N   rounds; the median counts (default 3)
   --window N, --batch-size N   of the outbox's relay (default 2000 and 1000, as the relay's own)
+  --producers N   what the wake-up costs N producers instead: no trigger, the doorbell, a notification for each row
   --only DESIGN   row_by_row, set_based or outbox alone, to profile it; no ratios
 
 A server of its own with durable settings is started, unless OUTBOX_BENCH_PG_URL names one.";
@@ -31,6 +34,7 @@ struct Settings {
     window: usize,
     batch_size: usize,
     only: Option<&'static str>,
+    producers: Option<usize>,
 }
 
 #[tokio::main]
@@ -47,6 +51,9 @@ async fn main() -> Outcome {
             (server.url(), Some(server))
         }
     };
+    if let Some(writers) = settings.producers {
+        return producers::run(&url, settings.rounds, writers).await;
+    }
     let mut rates: [Vec<f64>; 3] = Default::default();
     for round in 1..=settings.rounds {
         for (design, rates) in NAMES.iter().zip(&mut rates) {
@@ -107,7 +114,8 @@ fn median(mut rates: Vec<f64>) -> f64 {
 }
 
 fn settings() -> Outcome<Option<Settings>> {
-    let mut settings = Settings { events: 200_000, rounds: 3, window: 2_000, batch_size: 1_000, only: None };
+    let mut settings =
+        Settings { events: 200_000, rounds: 3, window: 2_000, batch_size: 1_000, only: None, producers: None };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a number\n\n{HELP}"));
@@ -116,6 +124,7 @@ fn settings() -> Outcome<Option<Settings>> {
             "--rounds" => settings.rounds = value()?.parse()?,
             "--window" => settings.window = value()?.parse()?,
             "--batch-size" => settings.batch_size = value()?.parse()?,
+            "--producers" => settings.producers = Some(value()?.parse()?),
             "--only" => {
                 let wanted = value()?;
                 let known = NAMES.into_iter().find(|name| *name == wanted);

@@ -22,9 +22,20 @@ const FILL: &str = "
 
 /// Confirms everything at once and tells when all have come.
 #[derive(Debug)]
-struct Null {
+pub(crate) struct Null {
     left: AtomicI64,
     done: Notify,
+}
+
+impl Null {
+    fn new(events: i64) -> Self {
+        Self { left: AtomicI64::new(events), done: Notify::new() }
+    }
+
+    /// For work that has no last event.
+    pub(crate) fn endless() -> Self {
+        Self::new(i64::MAX)
+    }
 }
 
 #[async_trait]
@@ -65,7 +76,7 @@ pub(crate) async fn drain(url: &str, settings: &Settings) -> Outcome<Duration> {
     connection.execute(sqlx::raw_sql("VACUUM ANALYZE outbox.events")).await?;
     connection.execute(sqlx::raw_sql("CHECKPOINT")).await?;
 
-    let publisher = Arc::new(Null { left: AtomicI64::new(events), done: Notify::new() });
+    let publisher = Arc::new(Null::new(events));
     let store = Arc::new(PgStore::new(&PgConfig::new(url), "bench")?);
     let mut config = RouteConfig::new("bench");
     (config.window, config.batch_size) = (settings.window, settings.batch_size);
