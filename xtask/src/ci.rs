@@ -6,7 +6,7 @@ use std::time::Instant;
 use outbox_services::install::POSTGRES_MAJORS;
 
 use crate::cargo::{bin_dir, cargo, has_subcommand, must};
-use crate::{Outcome, demo, test, tidy};
+use crate::{Outcome, chaos, demo, test, tidy};
 
 /// Features of `outbox-relay` that `--full` checks one by one; what each crate offers by default is checked always. The
 /// short run leaves them to the look that `tidy` takes at each one's dependencies: every set builds them anew.
@@ -75,9 +75,15 @@ impl Steps {
                 demo::run_built(&words(&format!("--broker {broker} --events 2000")))
             })?;
         }
-        self.step("a minute of chaos: the relay killed four times", || {
+        self.step("demo with the relay killed four times", || {
             demo::run_built(&words("--broker rabbitmq --kill 4 --events 8000"))
         })?;
+        if full {
+            for broker in ["rabbitmq", "nats"] {
+                let seeds = format!("--minutes 1 --seeds 10 --broker {broker}");
+                self.step(&format!("chaos on {broker}, ten seeds"), || chaos::run(&words(&seeds)))?;
+            }
+        }
         for major in [*POSTGRES_MAJORS.start(), *POSTGRES_MAJORS.end()] {
             // `cargo test`, which stands in for an absent nextest, has no filter by package within a workspace.
             let short = !full && has_subcommand("nextest");
