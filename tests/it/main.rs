@@ -31,3 +31,4 @@ mod routes;
 mod shutdown;
 mod silence;
 mod standby;
+mod start_on_backlog;
