@@ -18,6 +18,7 @@ mod clocks;
 mod database_faults;
 mod embedding;
 mod fail_over;
+mod killers;
 mod kills;
 mod late_commits;
 mod long_outages;

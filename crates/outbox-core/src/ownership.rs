@@ -21,6 +21,10 @@ pub struct Ownership {
     pub lease: Duration,
     /// The fencing token of each bucket that is owned; there may be none.
     pub tokens: BTreeMap<u16, i64>,
+    /// How many owners in a row of each bucket have ended without giving it back, where there were any: none after a
+    /// release, or once [`Store::forget_deaths`](crate::Store::forget_deaths) has said that this owner outlived what it
+    /// took over. To give back a bucket among others leaves them to its next owner.
+    pub deaths: BTreeMap<u16, u32>,
 }
 
 impl Ownership {
@@ -41,7 +45,9 @@ impl Ownership {
     pub fn only(&self, buckets: Buckets) -> Self {
         let tokens = self.tokens.iter().filter(|(bucket, _)| buckets.contains(**bucket));
         let tokens = tokens.map(|(bucket, token)| (*bucket, *token)).collect();
-        Self { selection: self.selection.clone(), owner: self.owner, lease: self.lease, tokens }
+        let deaths = self.deaths.iter().filter(|(bucket, _)| buckets.contains(**bucket));
+        let deaths = deaths.map(|(bucket, deaths)| (*bucket, *deaths)).collect();
+        Self { selection: self.selection.clone(), owner: self.owner, lease: self.lease, tokens, deaths }
     }
 }
 

@@ -31,6 +31,11 @@ pub struct Claimed {
 pub struct Retrying {
     /// Charged attempts so far.
     pub attempts: u32,
+    /// How many relays in a row may have died of it: each wrote one more before it sent the event, and none lived to
+    /// take it back.
+    pub crashes: u32,
+    /// It waits for an operator, whatever `due_in` says.
+    pub blocked: bool,
     /// Time until the next attempt may be made, by the database's clock at the read; zero when it is due.
     pub due_in: Duration,
 }
@@ -149,6 +154,8 @@ pub struct WriteBack {
     pub bucket: u16,
     /// Charged attempts so far, this one included.
     pub attempts: u32,
+    /// As [`Retrying::crashes`], from now on. [`Change::Acquit`] sets it to zero whatever stands here.
+    pub crashes: u32,
     /// The error kind's name.
     pub kind: &'static str,
     /// The error in one line, at most 4 KiB, without secrets or payloads.
@@ -165,6 +172,11 @@ pub enum Change {
         /// From now.
         delay: Duration,
     },
+    /// The relay has outlived sending it: no crash is charged to it any more, and it is due now. What attempts have cost
+    /// stays; without any, the retry row is removed.
+    Acquit,
+    /// It is given up and stays in its place, until an operator decides: later events of its aggregate wait.
+    Block,
     /// It is given up and becomes a dead letter.
     Dead,
 }
@@ -231,7 +243,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// more may be taken.
     async fn give_back(&self, ownership: &Ownership, buckets: Buckets) -> Result<(), StoreError>;
 
-    /// Gives all back and leaves, so that the next relay need not wait for the end of the lease.
+    /// Gives all back and leaves, so that the next relay need not wait for the end of the lease. It is no death: the next
+    /// owner finds none in [`Ownership::deaths`].
     ///
     /// # Errors
     /// What stood in the way; the lease then ends by itself.
@@ -267,6 +280,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         ownership: &Ownership,
         changes: &[WriteBack],
     ) -> Result<Vec<WriteBackStatus>, StoreError>;
+
+    /// Says that this owner has outlived the events that it took over with these buckets: their [`Ownership::deaths`] are
+    /// zero for the next owner. Buckets that are no longer this owner's are left alone.
+    ///
+    /// # Errors
+    /// What stood in the way; call it again.
+    async fn forget_deaths(&self, ownership: &Ownership, buckets: Buckets) -> Result<(), StoreError>;
 
     /// How the table sees these waiting events of a route, in order; operators may have changed it.
     ///

@@ -1,5 +1,6 @@
 //! The transactional outbox over PostgreSQL: tables, the call that writes events, and the store that relays read.
 
+pub mod blocked;
 pub mod check;
 mod config;
 mod doorbell;

@@ -48,6 +48,7 @@ pub(crate) struct OwnershipSql {
     renew: Arc<str>,
     give_back: Arc<str>,
     release: Arc<str>,
+    forget_deaths: Arc<str>,
 }
 
 impl OwnershipSql {
@@ -67,6 +68,7 @@ impl OwnershipSql {
             renew: schema.sql(include_str!("sql/renew.sql")),
             give_back: schema.sql(include_str!("sql/give_back.sql")),
             release: schema.sql(include_str!("sql/release.sql")),
+            forget_deaths: schema.sql(include_str!("sql/forget_deaths.sql")),
         }
     }
 }
@@ -79,7 +81,13 @@ pub(crate) async fn acquire(
     selection: &Selection,
     lease: Duration,
 ) -> Result<Acquisition, StoreError> {
-    let joining = Ownership { selection: selection.clone(), owner: Uuid::new_v4(), lease, tokens: BTreeMap::new() };
+    let joining = Ownership {
+        selection: selection.clone(),
+        owner: Uuid::new_v4(),
+        lease,
+        tokens: BTreeMap::new(),
+        deaths: BTreeMap::new(),
+    };
     sessions.within("joining the route", DEADLINE, take(sessions, sql, joining, Some(relay_name))).await
 }
 
@@ -137,7 +145,7 @@ async fn take(
     let (relays, before): (i64, i64) =
         sqlx::query_as(AssertSqlSafe(&*sql.standing)).persistent(false).bind(owner).fetch_one(&mut *connection).await?;
     let missing = fair_share(count(relays), count(before)).saturating_sub(ownership.tokens.len());
-    let taken: Vec<(i16, i64)> = sqlx::query_as(AssertSqlSafe(&*sql.take))
+    let taken: Vec<(i16, i64, i32)> = sqlx::query_as(AssertSqlSafe(&*sql.take))
         .persistent(false)
         .bind(&route)
         .bind(owner)
@@ -146,8 +154,14 @@ async fn take(
         .fetch_all(&mut *connection)
         .await?;
     session.commit().await?;
-    let taken = taken.into_iter().filter_map(|(bucket, token)| Some((u16::try_from(bucket).ok()?, token)));
-    ownership.tokens.extend(taken);
+    for (bucket, token, deaths) in taken {
+        // 0..=63, and not negative, by constraints.
+        let (Ok(bucket), Ok(deaths)) = (u16::try_from(bucket), u32::try_from(deaths)) else { continue };
+        ownership.tokens.insert(bucket, token);
+        if deaths > 0 {
+            ownership.deaths.insert(bucket, deaths);
+        }
+    }
     Ok(Acquisition::Owned(ownership))
 }
 
@@ -271,4 +285,25 @@ pub(crate) async fn release(sessions: &Sessions, sql: &OwnershipSql, ownership: 
         session.commit().await
     };
     sessions.within("giving the route back", DEADLINE, release).await
+}
+
+pub(crate) async fn forget_deaths(
+    sessions: &Sessions,
+    sql: &OwnershipSql,
+    ownership: &Ownership,
+    buckets: Buckets,
+) -> Result<(), StoreError> {
+    let outlived = ownership.only(buckets);
+    let forget = async {
+        let mut session = sessions.open_for(Purpose::Work).await?;
+        session.begin(&sql.begin, DEADLINE).await?;
+        let forget = sqlx::query(AssertSqlSafe(&*sql.forget_deaths))
+            .persistent(false)
+            .bind(ownership.route())
+            .bind(ownership.owner)
+            .bind(numbers(&outlived));
+        session.connection().execute(forget).await?;
+        session.commit().await
+    };
+    sessions.within("forgetting the deaths of earlier owners", DEADLINE, forget).await
 }

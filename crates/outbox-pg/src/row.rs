@@ -31,8 +31,7 @@ mod column {
     pub(super) const BUCKET: usize = 10;
     pub(super) const KEY: usize = 11;
     pub(super) const ATTEMPTS: usize = 12;
-    pub(super) const DUE_IN: usize = 13;
-    pub(super) const PAGE: usize = 14;
+    pub(super) const PAGE: usize = 16;
 }
 
 /// A row's place in its page.
@@ -106,20 +105,23 @@ pub(crate) fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
         },
         key: key.cast_unsigned(),
         bucket: u16::try_from(bucket).unwrap_or_default(), // 0..=63 by the column's own definition
-        retrying: retrying(row, column::ATTEMPTS, column::DUE_IN)?,
+        retrying: retrying(row, column::ATTEMPTS)?,
         defect: (!defects.is_empty()).then(|| defects.join("; ")),
     })
 }
 
-/// The retry row beside an event, from the columns at these places.
-pub(crate) fn retrying(row: &PgRow, attempts: usize, due_in: usize) -> Result<Option<Retrying>, sqlx::Error> {
-    let attempts: Option<i32> = row.try_get(attempts)?;
-    let due_in: Option<f64> = row.try_get(due_in)?;
+/// The retry row beside an event, from the four columns from this place on: attempts, crashes, blocked, `due_in`.
+pub(crate) fn retrying(row: &PgRow, place: usize) -> Result<Option<Retrying>, sqlx::Error> {
+    let Some(attempts) = row.try_get::<Option<i32>, _>(place)? else { return Ok(None) };
+    let crashes: i32 = row.try_get(place + 1)?;
+    let blocked = row.try_get(place + 2)?;
+    let due_in: Option<f64> = row.try_get(place + 3)?;
     let due_in = match due_in {
         Some(seconds) if seconds > 0.0 => Duration::try_from_secs_f64(seconds).unwrap_or(MAX_DUE_IN).min(MAX_DUE_IN),
         _ => Duration::ZERO,
     };
-    Ok(attempts.map(|attempts| Retrying { attempts: u32::try_from(attempts).unwrap_or(0), due_in }))
+    let count = |number| u32::try_from(number).unwrap_or(0); // not negative, by a constraint
+    Ok(Some(Retrying { attempts: count(attempts), crashes: count(crashes), blocked, due_in }))
 }
 
 /// A column's bytes as they are in the binary format: text and json are their own text, bytea its own bytes.

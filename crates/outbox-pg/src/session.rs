@@ -90,7 +90,7 @@ impl Begin {
         Self(schema.sql(include_str!("sql/begin_write.sql")))
     }
 
-    fn sql(&self, limit: Duration) -> String {
+    pub(crate) fn sql(&self, limit: Duration) -> String {
         // Zero would mean no limit.
         self.0.replace("{limit_ms}", &limit.as_millis().max(1).to_string())
     }

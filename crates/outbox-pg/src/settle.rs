@@ -34,6 +34,7 @@ pub(crate) struct SettleSql {
     settle_retried: Arc<str>,
     fence: Arc<str>,
     retry: Arc<str>,
+    acquit: Arc<str>,
     retry_gone: Arc<str>,
     bury: Arc<str>,
     retry_states: Arc<str>,
@@ -50,6 +51,7 @@ impl SettleSql {
             settle_retried: schema.sql(include_str!("sql/settle_retried.sql")),
             fence: schema.sql(include_str!("sql/fence.sql")),
             retry: schema.sql(include_str!("sql/retry.sql")),
+            acquit: schema.sql(include_str!("sql/acquit.sql")),
             retry_gone: schema.sql(include_str!("sql/retry_gone.sql")),
             bury: schema.sql(include_str!("sql/bury.sql")),
             retry_states: schema.sql(include_str!("sql/retry_states.sql")),
@@ -145,10 +147,14 @@ async fn write(
         let connection = session.connection();
         let ours = fence(connection, sql, ownership, changes).await?;
         let (behind, _): (Vec<_>, Vec<_>) = changes.iter().partition(|change| ours.contains(&change.bucket));
-        let (retries, dead): (Vec<&WriteBack>, Vec<&WriteBack>) =
-            behind.into_iter().partition(|change| matches!(change.change, Change::Retry { .. }));
-        let mut there = retry(connection, sql, &retries).await?;
-        there.extend(bury(connection, sql, &dead).await?);
+        // Events before retries, as everywhere: what is buried comes first.
+        let (dead, there_still): (Vec<&WriteBack>, Vec<&WriteBack>) =
+            behind.into_iter().partition(|change| change.change == Change::Dead);
+        let (acquitted, retries): (Vec<&WriteBack>, Vec<&WriteBack>) =
+            there_still.into_iter().partition(|change| change.change == Change::Acquit);
+        let mut there = bury(connection, sql, &dead).await?;
+        there.extend(retry(connection, sql, &retries).await?);
+        there.extend(acquit(connection, sql, &acquitted).await?);
         session.commit().await?;
         Ok((ours, there))
     };
@@ -211,22 +217,53 @@ async fn retry(
         .iter()
         .map(|change| match change.change {
             Change::Retry { delay } => delay.as_secs_f64(),
-            Change::Dead => 0.0,
+            Change::Acquit | Change::Block | Change::Dead => 0.0,
         })
         .collect();
     let there: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(&*sql.retry))
         .persistent(false)
         .bind(&ids)
         .bind(&event_ids)
-        .bind(attempts(changes))
+        .bind(numbers(changes, |change| change.attempts))
+        .bind(numbers(changes, |change| change.crashes))
         .bind(delays)
         .bind(changes.iter().map(|change| change.kind).collect::<Vec<_>>())
         .bind(changes.iter().map(|change| change.error.as_str()).collect::<Vec<_>>())
+        .bind(changes.iter().map(|change| change.change == Change::Block).collect::<Vec<_>>())
         .fetch_all(&mut *connection)
         .await?;
+    forget_gone(connection, sql, &ids, &event_ids, there).await
+}
+
+async fn acquit(
+    connection: &mut PgConnection,
+    sql: &SettleSql,
+    changes: &[&WriteBack],
+) -> Result<HashSet<i64>, CallError> {
+    if changes.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let (ids, event_ids) = pairs(changes.iter().map(|change| (change.id, change.event_id)));
+    let there: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(&*sql.acquit))
+        .persistent(false)
+        .bind(&ids)
+        .bind(&event_ids)
+        .fetch_all(&mut *connection)
+        .await?;
+    forget_gone(connection, sql, &ids, &event_ids, there).await
+}
+
+/// Removes the retry rows of events that are no longer there. The others' ids.
+async fn forget_gone(
+    connection: &mut PgConnection,
+    sql: &SettleSql,
+    ids: &[i64],
+    event_ids: &[Uuid],
+    there: Vec<i64>,
+) -> Result<HashSet<i64>, CallError> {
     let there: HashSet<i64> = there.into_iter().collect();
     if there.len() < ids.len() {
-        let gone = ids.iter().zip(&event_ids).filter(|(id, _)| !there.contains(id));
+        let gone = ids.iter().zip(event_ids).filter(|(id, _)| !there.contains(id));
         let (ids, event_ids): (Vec<i64>, Vec<Uuid>) = gone.map(|(id, event_id)| (*id, *event_id)).unzip();
         let delete = sqlx::query(AssertSqlSafe(&*sql.retry_gone)).persistent(false).bind(ids).bind(event_ids);
         connection.execute(delete).await?;
@@ -247,7 +284,7 @@ async fn bury(
         .persistent(false)
         .bind(ids)
         .bind(event_ids)
-        .bind(attempts(changes))
+        .bind(numbers(changes, |change| change.attempts))
         .bind(changes.iter().map(|change| change.kind).collect::<Vec<_>>())
         .bind(changes.iter().map(|change| change.error.as_str()).collect::<Vec<_>>())
         .fetch_all(connection)
@@ -271,7 +308,7 @@ pub(crate) async fn retry_states(
         let rows = session.connection().fetch_all(rows).await?;
         session.commit().await?;
         let state = |row| {
-            Ok(match (sqlx::postgres::PgRow::try_get(row, 0)?, row::retrying(row, 1, 2)?) {
+            Ok(match (sqlx::postgres::PgRow::try_get(row, 0)?, row::retrying(row, 1)?) {
                 (false, _) => RetryState::Gone,
                 (true, None) => RetryState::Clear,
                 (true, Some(retrying)) => RetryState::Waiting(retrying),
@@ -286,8 +323,8 @@ fn pairs(events: impl Iterator<Item = (i64, EventId)>) -> (Vec<i64>, Vec<Uuid>) 
     events.map(|(id, event_id)| (id, event_id.as_uuid())).unzip()
 }
 
-fn attempts(changes: &[&WriteBack]) -> Vec<i32> {
-    changes.iter().map(|change| i32::try_from(change.attempts).unwrap_or(i32::MAX)).collect()
+fn numbers(changes: &[&WriteBack], of: impl Fn(&WriteBack) -> u32) -> Vec<i32> {
+    changes.iter().map(|change| i32::try_from(of(change)).unwrap_or(i32::MAX)).collect()
 }
 
 #[cfg(test)]

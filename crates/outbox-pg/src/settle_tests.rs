@@ -135,6 +135,7 @@ fn a_text_in_ascii_keeps_what_it_can() {
             event_id: EventId::from_uuid(Uuid::nil()),
             bucket: 0,
             attempts: 1,
+            crashes: 0,
             kind: "failed",
             error: error.to_owned(),
             change: Change::Dead,

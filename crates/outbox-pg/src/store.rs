@@ -170,6 +170,10 @@ impl Store for PgStore {
         settle::write_back(&self.sessions(ownership.route()), &self.settle, ownership, changes).await
     }
 
+    async fn forget_deaths(&self, ownership: &Ownership, buckets: Buckets) -> Result<(), StoreError> {
+        ownership::forget_deaths(&self.sessions(ownership.route()), &self.ownership, ownership, buckets).await
+    }
+
     async fn retry_states(&self, route: &str, waiting: &[(i64, EventId)]) -> Result<Vec<RetryState>, StoreError> {
         settle::retry_states(&self.sessions(route), &self.settle, waiting).await
     }

@@ -16,6 +16,16 @@ pub enum Ordering {
     None,
 }
 
+/// What becomes of an event that is given up: after its last attempt, or when it can never be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnDead {
+    /// It is moved to the dead letters, and its aggregate goes on without it.
+    #[default]
+    Continue,
+    /// It stays in its place, and its aggregate waits until an operator retries or skips it.
+    Block,
+}
+
 /// A value that can't be used: which field, what is wrong, what would do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
@@ -43,7 +53,9 @@ pub struct RouteConfig {
     pub filter: Filter,
     /// Whether events of one aggregate wait for each other. Default [`Ordering::Aggregate`].
     pub ordering: Ordering,
-    /// Charged attempts before an event becomes a dead letter, at least 1. Low: a passing fault kills events.
+    /// What becomes of an event that is given up. Default [`OnDead::Continue`]: one bad event does not hold up its aggregate.
+    pub on_dead: OnDead,
+    /// Charged attempts before an event is given up, at least 1. Low: a passing fault kills events.
     /// High: a poisoned aggregate stays behind its head for long. Default 10: dead after 4 minutes on average, 8 1/2 at most.
     pub max_attempts: u32,
     /// Delay bound after the first charged attempt; doubles with each further one. Default 1 s.
@@ -95,6 +107,7 @@ impl RouteConfig {
             name: name.into(),
             filter: Filter::default(),
             ordering: Ordering::Aggregate,
+            on_dead: OnDead::Continue,
             max_attempts: 10,
             retry_initial: Duration::from_secs(1),
             retry_max: Duration::from_secs(300),

@@ -100,6 +100,8 @@ pub struct Counters {
     pub failed: AtomicU64,
     /// Dead letters written.
     pub dead_letters: AtomicU64,
+    /// Events given up that stay in their place, so that their aggregates wait for an operator.
+    pub blocked: AtomicU64,
     /// Late commits found by the look-back.
     pub late_look_back: AtomicU64,
     /// Late commits found only by the full sweep: anything but 0 is a defect.
@@ -130,6 +132,9 @@ pub struct Gauges {
     pub waiting: AtomicU64,
     /// Aggregates of which events were dropped for want of room and will be read again.
     pub spilled_aggregates: AtomicU64,
+    /// Given up events that stay in their place and hold up their aggregates, as far as they have been read; counted once
+    /// a second.
+    pub blocked: AtomicU64,
     /// Retries and dead letters that the database refuses to store; their aggregates wait, and they are tried again.
     pub refused_write_backs: AtomicU64,
 }

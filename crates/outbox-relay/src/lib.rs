@@ -18,7 +18,7 @@ mod wakeup;
 #[cfg(feature = "cli")]
 pub mod cli;
 
-pub use config::{ConfigError, Ordering, RouteConfig};
+pub use config::{ConfigError, OnDead, Ordering, RouteConfig};
 pub use engine::{Relay, RelayBuilder, RelayHealth, Route, RouteError, RunError};
 pub use health::{Counters, DestinationState, Gauges, RouteHealth, RouteStatus, Unrouted};
 pub use outbox_core::{Filter, InvalidPattern, Pattern};

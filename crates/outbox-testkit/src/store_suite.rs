@@ -45,6 +45,9 @@ pub trait StoreHarness: Send + Sync {
     /// The dead letters, oldest first.
     async fn dead_letters(&self) -> Vec<StoredDeadLetter>;
 
+    /// As an operator: lets this blocked event go again, without attempts and crashes.
+    async fn unblock(&self, id: i64);
+
     /// As an operator: makes this waiting event due now.
     async fn make_due(&self, id: i64);
 
@@ -88,6 +91,10 @@ pub struct StoredRetry {
     pub id: i64,
     /// Charged attempts.
     pub attempts: u32,
+    /// Charged crashes.
+    pub crashes: u32,
+    /// It waits for an operator.
+    pub blocked: bool,
     /// Name of the last error's kind.
     pub kind: String,
     /// The last error.
@@ -154,6 +161,8 @@ macro_rules! store_suite {
                 a_stale_token_changes_nothing
                 a_stale_owner_still_settles
                 a_stale_owner_can_not_release
+                deaths_are_counted_until_a_release_or_until_outlived
+                a_stale_owner_can_not_forget_deaths
             }
             write_back {
                 a_settled_event_is_gone
@@ -163,6 +172,8 @@ macro_rules! store_suite {
                 a_repeated_retry_is_counted_once
                 settling_removes_the_retry_row
                 an_operators_change_is_seen
+                a_charged_crash_waits_and_is_taken_back
+                a_blocked_event_stays_until_an_operator_lets_it_go
                 a_dead_letter_is_moved_with_its_reason
                 a_change_of_what_is_gone_removes_the_left_over_retry_row
                 a_change_is_by_id_and_identity

@@ -105,6 +105,10 @@ impl Store for Planted {
         self.inner.release(ownership).await
     }
 
+    async fn forget_deaths(&self, ownership: &Ownership, buckets: Buckets) -> Result<(), StoreError> {
+        self.inner.forget_deaths(ownership, buckets).await
+    }
+
     async fn open_lane(&self, ownership: &Ownership) -> Result<Box<dyn Lane>, StoreError> {
         Ok(self.lane(self.inner.open_lane(ownership).await?))
     }
@@ -141,6 +145,10 @@ impl Store for Planted {
                 valid.into_iter().map(|(bucket, token)| (u16::try_from(bucket).unwrap(), token)).collect();
         }
         self.inner.write_back(&ownership, changes).await
+    }
+
+    async fn forget_deaths(&self, ownership: &Ownership, buckets: Buckets) -> Result<(), StoreError> {
+        self.inner.forget_deaths(ownership, buckets).await
     }
 
     async fn retry_states(&self, route: &str, waiting: &[(i64, EventId)]) -> Result<Vec<RetryState>, StoreError> {

@@ -6,7 +6,7 @@ SELECT e.id, e.event_id, e.aggregate_type, e.aggregate_id, e.event_type,
        CASE WHEN e.fits THEN e.payload END AS payload,
        CASE WHEN e.fits THEN e.payload_bytes END AS payload_bytes, e.content_type,
        CASE WHEN e.fits THEN e.headers END AS headers, e.created_at, e.bucket, e.key,
-       r.attempts,
+       r.attempts, r.crashes, r.blocked,
        CASE WHEN r.id IS NOT NULL
             THEN (extract(epoch FROM r.next_attempt_at) - extract(epoch FROM clock_timestamp()))::float8 END AS due_in,
        CASE WHEN NOT e.fits THEN 0 WHEN e.bytes_through >= $4 THEN 2 ELSE 1 END AS page

@@ -1,6 +1,6 @@
 -- Called by: Store::retry_states. $1 ids, $2 event ids. One row for each, in their order.
 -- Index: events_pkey, retries_pkey. Locks: AccessShareLock.
-SELECT e.id IS NOT NULL AS there, r.attempts,
+SELECT e.id IS NOT NULL AS there, r.attempts, r.crashes, r.blocked,
        CASE WHEN r.id IS NOT NULL
             THEN (extract(epoch FROM r.next_attempt_at) - extract(epoch FROM clock_timestamp()))::float8 END AS due_in
   FROM unnest($1::bigint[], $2::uuid[]) WITH ORDINALITY AS w (id, event_id, place)

@@ -4,6 +4,8 @@
 -- call that took it was lost. A relay whose lease has ended has lost its row before: see expire_relays.sql.
 -- Index: buckets_pkey, relays_pkey. Locks: the rows, FOR UPDATE, never waiting: what a write-back of an earlier owner
 -- holds is taken the next time.
+-- Who gives back leaves no owner: one that is still there has died, or could not reach the database for longer than its
+-- lease, unless it is this one itself.
 WITH free AS MATERIALIZED (
   SELECT bucket
     FROM {schema}.buckets AS f
@@ -16,7 +18,8 @@ WITH free AS MATERIALIZED (
      FOR UPDATE SKIP LOCKED
 )
 UPDATE {schema}.buckets AS b
-   SET owner = $2, token = b.token + 1
+   SET owner = $2, token = b.token + 1,
+       deaths = CASE WHEN b.owner IS NULL OR b.owner = $2 THEN b.deaths ELSE b.deaths + 1 END
   FROM free
  WHERE b.route = $1 AND b.bucket = free.bucket
-RETURNING b.bucket, b.token
+RETURNING b.bucket, b.token, b.deaths

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail, also in its helper functions")]
 
 mod atomicity;
+mod blocked;
 mod bulk;
 mod check;
 mod database;

@@ -22,8 +22,11 @@ const SETTLE: (&str, &str) = (include_str!("../../src/sql/settle.sql"), "bigint[
 const SETTLE_RANGE: (&str, &str) = (include_str!("../../src/sql/settle_range.sql"), "bigint[], uuid[], bigint, bigint");
 const SETTLE_RETRIED: (&str, &str) =
     (include_str!("../../src/sql/settle_retried.sql"), "bigint[], uuid[], bigint[], uuid[]");
-const RETRY: (&str, &str) =
-    (include_str!("../../src/sql/retry.sql"), "bigint[], uuid[], integer[], float8[], text[], text[]");
+const RETRY: (&str, &str) = (
+    include_str!("../../src/sql/retry.sql"),
+    "bigint[], uuid[], integer[], integer[], float8[], text[], text[], boolean[]",
+);
+const ACQUIT: (&str, &str) = (include_str!("../../src/sql/acquit.sql"), "bigint[], uuid[]");
 const RETRY_GONE: (&str, &str) = (include_str!("../../src/sql/retry_gone.sql"), "bigint[], uuid[]");
 const BURY: (&str, &str) = (include_str!("../../src/sql/bury.sql"), "bigint[], uuid[], integer[], text[], text[]");
 const RETRY_STATES: (&str, &str) = (include_str!("../../src/sql/retry_states.sql"), "bigint[], uuid[]");
@@ -101,10 +104,12 @@ async fn assert_plans(conn: &mut PgConnection, state: &str) {
     assert_by_index(&plan(conn, BEGIN_WRITE, SETTLE_RETRIED, &retried).await, SETTLES, state);
     let of = |value: &str| format!("array_fill({value}, ARRAY[1000])");
     let (text, number) = (of("'x'::text"), of("1"));
-    let values = format!("{ids}, {event_ids}, {number}, {}, {text}, {text}", of("1.0::float8"));
+    let (delay, no) = (of("1.0::float8"), of("false"));
+    let values = format!("{ids}, {event_ids}, {number}, {number}, {delay}, {text}, {text}, {no}");
     assert_by_index(&plan(conn, BEGIN_WRITE, RETRY, &values).await, SETTLES, state);
     let values = format!("{ids}, {event_ids}, {number}, {text}, {text}");
     assert_by_index(&plan(conn, BEGIN_WRITE, BURY, &values).await, SETTLES, state);
+    assert_by_index(&plan(conn, BEGIN_WRITE, ACQUIT, &format!("{ids}, {event_ids}")).await, SETTLES, state);
     let gone = plan(conn, BEGIN_WRITE, RETRY_GONE, &format!("{ids}, {event_ids}")).await;
     assert!(!gone.contains("Seq Scan on retries"), "{state}\n{gone}");
     assert_by_index(&plan(conn, "BEGIN", RETRY_STATES, &format!("{ids}, {event_ids}")).await, SETTLES, state);

@@ -25,6 +25,7 @@ fn change(event: &Claimed, change: Change) -> WriteBack {
         event_id: event.envelope.event_id,
         bucket: event.bucket,
         attempts: 1,
+        crashes: 0,
         kind: "failed",
         error: "no".to_owned(),
         change,

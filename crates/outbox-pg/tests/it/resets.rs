@@ -109,6 +109,7 @@ async fn ids_of_any_size_go_every_way() {
             event_id: events[index].envelope.event_id,
             bucket: events[index].bucket,
             attempts: 1,
+            crashes: 0,
             kind: "failed",
             error: "no".to_owned(),
             change,

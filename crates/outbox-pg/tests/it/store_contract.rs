@@ -101,10 +101,12 @@ impl StoreHarness for Postgres {
     }
 
     async fn retries(&self) -> Vec<StoredRetry> {
-        let sql = "SELECT id, attempts, last_error_kind, last_error FROM outbox.retries ORDER BY id";
-        let rows: Vec<(i64, i32, String, String)> = self.rows(sql).await;
-        let retry =
-            |(id, attempts, kind, error)| StoredRetry { id, attempts: u32::try_from(attempts).unwrap(), kind, error };
+        let sql = "SELECT id, attempts, crashes, blocked, last_error_kind, last_error FROM outbox.retries ORDER BY id";
+        let rows: Vec<(i64, i32, i32, bool, String, String)> = self.rows(sql).await;
+        let retry = |(id, attempts, crashes, blocked, kind, error)| {
+            let (attempts, crashes) = (u32::try_from(attempts).unwrap(), u32::try_from(crashes).unwrap());
+            StoredRetry { id, attempts, crashes, blocked, kind, error }
+        };
         rows.into_iter().map(retry).collect()
     }
 
@@ -121,6 +123,11 @@ impl StoreHarness for Postgres {
             reason,
         };
         rows.into_iter().map(letter).collect()
+    }
+
+    async fn unblock(&self, id: i64) {
+        let unblock = "attempts = 0, crashes = 0, blocked = false, next_attempt_at = now()";
+        self.run(format!("UPDATE outbox.retries SET {unblock} WHERE id = {id}")).await;
     }
 
     async fn make_due(&self, id: i64) {

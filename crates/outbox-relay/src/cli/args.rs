@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use super::blocked::BlockedCommand;
 use super::enqueue::EnqueueArgs;
 
 const EXAMPLES: &str = "\
@@ -80,6 +81,12 @@ pub(crate) enum Command {
     /// Tells what the outbox holds and who works on it
     #[command(after_help = "Example:\n  outbox-relay status --output json")]
     Status,
+
+    /// Lists, retries or skips events that were given up and hold up their aggregates (on_dead = "block")
+    ///
+    /// A running relay sees the change within a second or so. Each change leaves a row in the table `audit`.
+    #[command(subcommand, after_help = super::blocked::EXAMPLES)]
+    Blocked(BlockedCommand),
 
     /// Writes events into the outbox, in one transaction
     #[command(after_help = super::enqueue::EXAMPLES)]

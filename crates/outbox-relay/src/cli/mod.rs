@@ -1,10 +1,11 @@
-//! The command line: `outbox-relay run`, `migrate`, `check`, `status` and `enqueue`.
+//! The command line: `outbox-relay run`, `migrate`, `check`, `status`, `blocked` and `enqueue`.
 //!
 //! The only place that reads the environment, files and standard input. `outbox-relay --help` and
 //! `docs/configuration.md` tell how it is used.
 
 mod admin;
 mod args;
+mod blocked;
 mod brokers;
 mod check;
 mod database;
@@ -46,7 +47,9 @@ fn dispatch(args: Args) -> Result<(), Failure> {
     let needs = match &args.command {
         Command::Run | Command::Check { .. } => Needs { database: true, route: true },
         Command::Migrate(Migrate::Sql { .. }) => Needs { database: false, route: false },
-        Command::Migrate(_) | Command::Status | Command::Enqueue(_) => Needs { database: true, route: false },
+        Command::Migrate(_) | Command::Status | Command::Blocked(_) | Command::Enqueue(_) => {
+            Needs { database: true, route: false }
+        }
     };
     let inputs = Inputs { file: args.config, env: std::env::vars_os().collect(), flags: args.set };
     let settings = settings::load(&inputs, needs).map_err(Failure::Config)?;
@@ -64,6 +67,7 @@ fn dispatch(args: Args) -> Result<(), Failure> {
             }
             Command::Check { connect, show } => check::check(&settings, connect, show, output).await,
             Command::Status => status::status(&settings, output).await,
+            Command::Blocked(command) => blocked::blocked(&settings, &command, output).await,
             Command::Enqueue(args) => enqueue::enqueue(&settings, &args, output).await,
         }
     });

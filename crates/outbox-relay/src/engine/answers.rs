@@ -34,6 +34,17 @@ impl Session<'_> {
             Done::Settled { confirmed, result } => self.on_settled(confirmed, result, now),
             Done::WroteBack { changes, result } => self.on_wrote_back(changes, result, now),
             Done::Probed(result) => self.on_probed(result, now),
+            Done::TurnCame(turn) => self.on_turn(turn, now),
+            Done::ForgotDeaths { buckets, result } => {
+                self.forgetting = false;
+                match result {
+                    Ok(()) => {
+                        self.parts.reporter.store_works(StoreCall::ForgetDeaths);
+                        self.on_deaths_forgotten(buckets, now);
+                    }
+                    Err(error) => self.store_failed(StoreCall::ForgetDeaths, &error, now),
+                }
+            }
             Done::Refreshed { asked, result } => {
                 self.refreshing = false;
                 match result.and_then(|states| one_each(states, asked.len())) {
@@ -95,6 +106,10 @@ impl Session<'_> {
                     self.order.end_reread(&reread, batch.covered_through, batch.events, now);
                     return;
                 }
+                let order = &self.order;
+                let read = batch.events.iter().map(|event| (event, order.turn_of(event)));
+                // A read that began before the last change of buckets has not looked at all of them.
+                self.careful.inherits(read, batch.complete && self.shares.is_as_read(&self.ownership));
                 self.order.admit(batch.events, now);
                 if self.order.spilled_keys() == 0 {
                     // Nothing is left that a failed read could have been about.
@@ -165,6 +180,7 @@ impl Session<'_> {
     ) {
         self.publishing -= 1;
         let mut keys: Vec<u64> = batch.iter().map(|pending| pending.key).collect();
+        let on_trial = batch.iter().any(|pending| pending.on_trial);
         match outcomes {
             Ok(outcomes) => {
                 let (mut throttled, mut confirmed) = (false, Vec::new());
@@ -217,6 +233,9 @@ impl Session<'_> {
             self.order.evaluate(key, now);
         }
         self.purpose_ended(purpose, now);
+        if on_trial {
+            self.outlived(now);
+        }
     }
 
     /// One line for a batch, and one for each of its events. No payload, no header.
@@ -242,6 +261,9 @@ impl Session<'_> {
     fn on_withheld(&mut self, batch: Vec<Pending>, purpose: &Purpose, now: Instant) {
         self.publishing -= 1;
         let keys: BTreeSet<u64> = batch.iter().map(|pending| pending.key).collect();
+        if batch.iter().any(|pending| pending.on_trial) {
+            self.call_off();
+        }
         for pending in batch.into_iter().rev() {
             self.send_again(pending);
         }
@@ -268,6 +290,7 @@ impl Session<'_> {
         self.window.confirmed();
         self.topic_confirmed(pending, now);
         self.order.finish(pending.key, pending.store_key);
+        self.careful.is_done(pending.id());
         let (bucket, bytes) = (pending.bucket, pending.bytes);
         self.confirmed.push(Unsettled { event: pending.confirmed(), bucket, bytes });
     }
@@ -288,7 +311,10 @@ impl Session<'_> {
 
     fn on_error(&mut self, mut pending: Pending, purpose: &Purpose, error: &PublishError, now: Instant) {
         match error.kind() {
-            ErrorKind::Rejected => self.give_up(pending, error.kind().as_str(), &error.report()),
+            ErrorKind::Rejected => {
+                pending.crashes = 0;
+                self.give_up(pending, error.kind().as_str(), &error.report());
+            }
             ErrorKind::Failed => self.charge(pending, error),
             ErrorKind::Misconfigured => self.misconfigured(pending, error, now),
             ErrorKind::Unconfirmed if *purpose == Purpose::Suspect => {
@@ -296,7 +322,8 @@ impl Session<'_> {
                 self.parts.destination.doubted(now, fastrand::f64());
                 self.window.leave(pending.bucket, pending.bytes);
                 if let Some(earlier) = self.suspects.accuse(pending) {
-                    self.order.give_back(earlier);
+                    self.window.enter(earlier.bucket, earlier.bytes);
+                    self.send_again(earlier);
                 }
             }
             kind => {
@@ -337,7 +364,12 @@ impl Session<'_> {
         }
     }
 
+    /// Nothing is charged: it goes back to its place, once a crash that was charged for the sending is taken back.
     fn send_again(&mut self, pending: Pending) {
+        if pending.on_trial {
+            self.acquit(pending);
+            return;
+        }
         self.window.leave(pending.bucket, pending.bytes);
         self.order.give_back(pending);
     }
@@ -355,7 +387,8 @@ impl Session<'_> {
             self.charge(pending, &PublishError::new(ErrorKind::Unconfirmed, detail));
         } else {
             let key = pending.key;
-            self.order.give_back(pending);
+            self.window.enter(pending.bucket, pending.bytes);
+            self.send_again(pending);
             self.order.evaluate(key, now);
         }
     }

@@ -5,6 +5,7 @@
 
 mod answers;
 mod breaker;
+mod careful;
 mod destination;
 mod log_limit;
 mod order;
@@ -20,6 +21,7 @@ mod starts;
 mod suspects;
 mod tasks;
 mod topics;
+mod trials;
 mod unrouted;
 mod window;
 mod write_backs;
@@ -31,6 +33,7 @@ use std::time::Duration;
 use outbox_core::{
     Acquisition, Activity, InvalidRoutes, Ownership, Publisher, Routes, Selection, Store, StoreErrorKind, Wakeup,
 };
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +41,7 @@ use self::destination::Destination;
 pub use self::relay::{Relay, RelayBuilder, RelayHealth, RouteError};
 use self::reporter::{Reporter, StoreCall};
 use self::session::{End, Parts, STORE_PAUSE, Session};
+use self::tasks::Turns;
 use crate::{ConfigError, PollWakeup, RouteConfig, RouteHealth};
 
 /// How long the end of a run waits for the store's and the publisher's goodbye.
@@ -59,6 +63,7 @@ pub struct Route {
     publisher: Arc<dyn Publisher>,
     wakeup: Box<dyn Wakeup>,
     reporter: Reporter,
+    turns: Turns,
 }
 
 /// A core task of the route died; the process should end.
@@ -96,7 +101,13 @@ impl Route {
     ) -> Self {
         let wakeup = Box::new(PollWakeup::new(config.poll_interval));
         let reporter = Reporter::new(&config.name);
-        Self { config, selection, store, publisher, wakeup, reporter }
+        Self { config, selection, store, publisher, wakeup, reporter, turns: Arc::new(Semaphore::new(1)) }
+    }
+
+    /// Shares the turns of careful events with the other routes of the process.
+    fn with_turns(mut self, turns: &Turns) -> Self {
+        self.turns = Arc::clone(turns);
+        self
     }
 
     /// Replaces the wake-up by polling.
@@ -160,6 +171,7 @@ impl Route {
                 publisher: &self.publisher,
                 wakeup: &mut self.wakeup,
                 destination: &mut destination,
+                turns: &self.turns,
                 reporter: &mut self.reporter,
             };
             let end = Box::pin(Session::new(parts, ownership.clone(), lane, acquired).run(&shutdown)).await;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use outbox_core::{Claimed, Confirmed, Envelope};
+use outbox_core::{Claimed, Confirmed, Envelope, Retrying};
 use tokio::time::Instant;
 
+use super::careful::MAX_CRASHES;
 use crate::RouteConfig;
 
 /// A claimed event with what the engine has learnt about it.
@@ -18,6 +19,12 @@ pub(super) struct Pending {
     pub(super) bucket: u16,
     /// Charged attempts.
     pub(super) attempts: u32,
+    /// Charged crashes.
+    pub(super) crashes: u32,
+    /// One of them was charged for the sending under way, and is taken back when that is answered.
+    pub(super) on_trial: bool,
+    /// It waits for an operator.
+    pub(super) blocked: bool,
     /// A retry row may exist.
     pub(super) retried: bool,
     /// Not to be sent before this time.
@@ -38,6 +45,17 @@ pub(super) fn due_at(due_in: Duration, now: Instant) -> Instant {
     now + due_in.min(RouteConfig::MAX_DURATION)
 }
 
+/// Until when an event waits that the table sees like this. A blocked one does so for longer than anybody lives to see;
+/// the refresh finds out when an operator has let it go.
+pub(super) fn not_before(retrying: &Retrying, now: Instant) -> Option<Instant> {
+    if retrying.blocked {
+        return Some(due_at(Duration::MAX, now));
+    }
+    // Too many crashes: it is not sent any more, so there is nothing to wait for.
+    let waits = !retrying.due_in.is_zero() && retrying.crashes < MAX_CRASHES;
+    waits.then(|| due_at(retrying.due_in, now))
+}
+
 impl Pending {
     pub(super) fn new(claimed: Claimed, key: u64, now: Instant) -> Self {
         let retrying = claimed.retrying;
@@ -48,14 +66,21 @@ impl Pending {
             key,
             bucket: claimed.bucket,
             attempts: retrying.map_or(0, |retrying| retrying.attempts),
+            crashes: retrying.map_or(0, |retrying| retrying.crashes),
+            on_trial: false,
+            blocked: retrying.is_some_and(|retrying| retrying.blocked),
             retried: retrying.is_some(),
-            not_before: retrying
-                .filter(|retrying| !retrying.due_in.is_zero())
-                .map(|retrying| due_at(retrying.due_in, now)),
+            not_before: retrying.and_then(|retrying| not_before(&retrying, now)),
             cuts: 0,
             solo: false,
             defect: claimed.defect,
         }
+    }
+
+    /// It has been given up and stays in its place.
+    pub(super) fn block(&mut self, now: Instant) {
+        self.blocked = true;
+        self.not_before = Some(due_at(Duration::MAX, now));
     }
 
     pub(super) fn id(&self) -> i64 {

@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use outbox_core::{Publisher, Routes, Store, Wakeup};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::tasks::panic_text;
+use super::tasks::{Turns, panic_text};
 use super::unrouted::Watcher;
 use super::{Route, RunError};
 use crate::health::Unrouted;
@@ -127,10 +127,11 @@ impl RelayBuilder {
     pub fn build(self) -> Result<Relay, Vec<RouteError>> {
         let configs: Vec<&RouteConfig> = self.routes.iter().map(|added| &added.config).collect();
         let routes = check(&configs)?;
+        let turns: Turns = Arc::new(Semaphore::new(1));
         let (mut ready, mut names) = (Vec::new(), routes.iter());
         for Added { config, publisher, wakeup } in self.routes {
             let Some(selection) = names.next().and_then(|(name, _)| routes.selection(name)) else { break };
-            let route = Route::selected(config, selection, Arc::clone(&self.store), publisher);
+            let route = Route::selected(config, selection, Arc::clone(&self.store), publisher).with_turns(&turns);
             ready.push(match wakeup {
                 Some(wakeup) => route.with_wakeup(wakeup),
                 None => route,

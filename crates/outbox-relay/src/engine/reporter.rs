@@ -23,6 +23,7 @@ pub(super) enum StoreCall {
     Settle,
     WriteBack,
     Refresh,
+    ForgetDeaths,
     Renew,
     /// Taking more of the route and giving some of it back.
     Share,

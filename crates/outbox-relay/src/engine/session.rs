@@ -4,19 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::{Lane, Ownership, Publisher, Store, Wakeup};
+use outbox_core::{Lane, Ownership, Publisher, Store, Wakeup, WriteBack};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::RunError;
+use super::careful::Careful;
 use super::destination::Destination;
 use super::order::Order;
 use super::reporter::Reporter;
 use super::retry::RetryPolicy;
 use super::shares::Shares;
 use super::suspects::Suspects;
-use super::tasks::{self, Done, Unsettled};
+use super::tasks::{self, Done, Turns, Unsettled};
 use super::topics::Topics;
 use super::window::Window;
 use super::write_queue::WriteQueue;
@@ -63,6 +64,7 @@ pub(super) struct Parts<'a> {
     pub(super) publisher: &'a Arc<dyn Publisher>,
     pub(super) wakeup: &'a mut Box<dyn Wakeup>,
     pub(super) destination: &'a mut Destination,
+    pub(super) turns: &'a Turns,
     pub(super) reporter: &'a mut Reporter,
 }
 
@@ -73,6 +75,7 @@ pub(super) struct Session<'a> {
     pub(super) shares: Shares,
     pub(super) policy: RetryPolicy,
     pub(super) order: Order,
+    pub(super) careful: Careful,
     pub(super) window: Window,
     pub(super) topics: Topics,
     pub(super) suspects: Suspects,
@@ -97,6 +100,10 @@ pub(super) struct Session<'a> {
     pub(super) next_refresh: Instant,
     pub(super) refresh_skip: usize,
     pub(super) refreshing: bool,
+    /// Takes back the crash charged to the event that is at the publisher alone.
+    pub(super) on_trial: Option<WriteBack>,
+    pub(super) forgetting: bool,
+    pub(super) next_prune: Instant,
     pub(super) next_renewal: Instant,
     pub(super) renewing: bool,
     /// Publishing must not begin after this moment: another relay may own the route.
@@ -111,11 +118,15 @@ impl<'a> Session<'a> {
         let now = Instant::now();
         parts.destination.session_begins(now);
         let ownership = Arc::new(ownership);
+        let (mut careful, mut order) = (Careful::new(config.window), Order::new(config));
+        careful.takes(&ownership);
+        order.care_for(careful.buckets(), now);
         Self {
             shares: Shares::new(&ownership),
             ownership,
             policy: RetryPolicy::new(config),
-            order: Order::new(config),
+            order,
+            careful,
             window: Window::new(config.window, config.window_bytes),
             topics: Topics::new(config.probe_max),
             suspects: Suspects::new(config.window),
@@ -137,6 +148,9 @@ impl<'a> Session<'a> {
             next_refresh: now + REFRESH,
             refresh_skip: 0,
             refreshing: false,
+            on_trial: None,
+            forgetting: false,
+            next_prune: now + REFRESH,
             next_renewal: now,
             renewing: false,
             lease_end: lease_end(acquired, config.lease),
@@ -149,6 +163,7 @@ impl<'a> Session<'a> {
     pub(super) async fn run(mut self, shutdown: &CancellationToken) -> Result<End, RunError> {
         let mut grace_ends: Option<Instant> = None;
         self.tell_share();
+        self.tell_care();
         loop {
             if shutdown.is_cancelled() && grace_ends.is_none() {
                 self.end = Some(End::Shutdown);
@@ -159,6 +174,7 @@ impl<'a> Session<'a> {
             if let Some(end) = self.end
                 && (self.is_drained() || grace_ends.is_some_and(|ends| ends <= now))
             {
+                self.take_back_charge().await;
                 return Ok(end);
             }
             self.report(now);
@@ -216,7 +232,9 @@ impl<'a> Session<'a> {
         self.order.wake(now);
         self.start_probe(now);
         self.start_publishes(now);
+        self.start_trial();
         if now >= self.store_pause {
+            self.start_forgetting(now);
             self.start_refresh(now);
             self.start_read(now);
         }
@@ -229,6 +247,7 @@ impl<'a> Session<'a> {
         due.extend(self.changes.next_due());
         if self.end.is_none() {
             due.extend([self.next_sweep, self.next_refresh]);
+            due.extend(self.careful.is_counting().then_some(self.next_prune));
             due.extend(self.parts.destination.breaker.probe_due());
             due.extend(self.topics.next_due());
             due.extend(self.order.next_due());

@@ -65,6 +65,16 @@ impl Shares {
         self.asking
     }
 
+    /// The read under way, or the last one, was made in this ownership.
+    pub(super) fn is_as_read(&self, ownership: &Arc<Ownership>) -> bool {
+        Arc::ptr_eq(&self.read_in, ownership)
+    }
+
+    /// No bucket comes or goes.
+    pub(super) fn is_settled(&self) -> bool {
+        self.gained.is_empty() && self.leaving.is_empty() && self.returning.is_none() && !self.asking
+    }
+
     /// How long after a renewal the next one is made. Two more are left before the lease ends.
     pub(super) fn renewal_pause(&self, lease: Duration, random: f64) -> Duration {
         let most = lease / 3;
@@ -136,7 +146,8 @@ impl Session<'_> {
             self.window.leave(change.pending.bucket, change.pending.bytes);
             self.order.give_back(change.pending);
         }
-        let is_idle = |bucket: &u16| self.window.holds(*bucket) == 0 && self.suspects.accused_of() != Some(*bucket);
+        let elsewhere = [self.suspects.accused_of(), self.careful.holds()];
+        let is_idle = |bucket: &u16| self.window.holds(*bucket) == 0 && !elsewhere.contains(&Some(*bucket));
         let drained: Buckets = leaving.iter().filter(is_idle).collect();
         if drained.is_empty() {
             return None;
@@ -145,6 +156,7 @@ impl Session<'_> {
         self.ownership = Arc::new(self.ownership.only(self.ownership.buckets().without(drained)));
         self.shares.leaving = leaving.without(drained);
         self.order.gone(drained);
+        self.careful.gives(drained);
         Some(part)
     }
 
@@ -170,9 +182,12 @@ impl Session<'_> {
                 let gained = ownership.buckets().without(self.ownership.buckets());
                 if !gained.is_empty() {
                     self.shares.gained = self.shares.gained.and(gained);
+                    self.careful.takes(&ownership.only(gained));
+                    self.order.care_for(self.careful.buckets(), now);
                     self.ownership = Arc::new(ownership);
                     self.next_read = NextRead::At(now);
                     self.tell_share();
+                    self.tell_care();
                 }
             }
             Ok(Acquisition::Lost) => self.lost(),
@@ -244,7 +259,8 @@ mod tests {
     #[test]
     fn renewals_are_as_rare_as_the_lease_and_the_others_allow() {
         let (selection, lease) = (Selection::everything("r"), Duration::from_secs(15));
-        let ownership = Ownership { selection, owner: Uuid::nil(), lease, tokens: BTreeMap::new() };
+        let (tokens, deaths) = (BTreeMap::new(), BTreeMap::new());
+        let ownership = Ownership { selection, owner: Uuid::nil(), lease, tokens, deaths };
         let mut shares = Shares::new(&Arc::new(ownership));
         let mut check = |relays, lease, random, milliseconds| {
             shares.relays = relays;

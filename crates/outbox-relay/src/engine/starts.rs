@@ -11,7 +11,7 @@ use super::pending::Pending;
 use super::reporter::StoreCall;
 use super::session::{End, NextRead, REFRESH, Session};
 use super::tasks::{self, Purpose};
-use crate::health::Counters;
+use crate::health::{Counters, Gauges};
 
 /// Publish calls under way at once: enough to keep a broker busy while answers travel.
 const MAX_PUBLISHES: usize = 16;
@@ -21,6 +21,9 @@ const MAX_SETTLE: usize = 5_000;
 
 /// Waiting events compared at once.
 const MAX_REFRESH: usize = 1_000;
+
+/// So few waiting events cost no more than the poll of an idle route.
+const FEW_REFRESHED: usize = 100;
 
 /// The longest wait for the answer to a probe.
 const MAX_PROBE: Duration = Duration::from_secs(10);
@@ -58,20 +61,26 @@ impl Session<'_> {
         }
     }
 
+    /// A lease that may have ended stops publishing; the renewal that is under way brings it back or ends it.
+    pub(super) fn may_publish(&self, now: Instant) -> bool {
+        self.end.is_none() && self.parts.destination.breaker.is_closed() && now < self.lease_end
+    }
+
     pub(super) fn start_publishes(&mut self, now: Instant) {
-        // A lease that may have ended stops publishing; the renewal that is under way brings it back or ends it.
-        while self.parts.destination.breaker.is_closed()
-            && now < self.lease_end
+        while self.may_publish(now)
             && self.publishing < MAX_PUBLISHES
             && !self.suspects.is_out()
+            && !self.careful.is_busy()
             && self.window.room().0 > 0
         {
-            let suspect_waits = self.order.has_suspect();
-            if self.suspects.is_their_turn(suspect_waits, self.order.has_ready(), now) {
+            let alone_waits = self.order.has_suspect() || self.order.has_careful();
+            if self.suspects.is_their_turn(alone_waits, self.order.has_ready(), now) {
                 if self.publishing > 0 {
                     return;
                 }
-                if let Some(suspect) = self.order.take_suspect() {
+                if self.order.has_careful() && !self.order.has_suspect() {
+                    self.careful.drain(None);
+                } else if let Some(suspect) = self.order.take_suspect() {
                     self.suspects.sent();
                     self.publish(vec![suspect], Purpose::Suspect);
                 }
@@ -79,6 +88,9 @@ impl Session<'_> {
             }
             if let Some(topic) = self.topics.begin_probe(now) {
                 match self.order.take_parked(&topic) {
+                    Some(head) if self.order.needs_care(&head) => {
+                        self.careful.drain(Some((head, Purpose::TopicProbe(topic))));
+                    }
                     Some(head) => self.publish(vec![head], Purpose::TopicProbe(topic)),
                     // Nothing in memory waits for it. What was dropped will be read again and find out.
                     None => {
@@ -107,19 +119,10 @@ impl Session<'_> {
             several_per_key: self.parts.publisher.capabilities().keeps_order_in_batch,
         };
         let (topics, publisher) = (&self.topics, self.parts.publisher);
-        let paused = |head: &Pending| {
-            // Rendering a topic costs an allocation: not while no topic is paused.
-            // A row that can't be published needs no topic.
-            if topics.is_empty() || head.defect.is_some() {
-                return None;
-            }
-            // An event over which `topic` panics goes on to `publish`, where a panic is charged to it.
-            tasks::topic_of(publisher.as_ref(), &head.envelope).ok().and_then(|topic| topics.paused(&topic))
-        };
-        self.order.take(room, now, paused)
+        self.order.take(room, now, |head| tasks::paused_topic(topics, publisher.as_ref(), head))
     }
 
-    fn publish(&mut self, batch: Vec<Pending>, purpose: Purpose) {
+    pub(super) fn publish(&mut self, batch: Vec<Pending>, purpose: Purpose) {
         let (sound, unsound): (Vec<_>, Vec<_>) = batch.into_iter().partition(|pending| pending.defect.is_none());
         for pending in &sound {
             self.window.enter(pending.bucket, pending.bytes);
@@ -142,6 +145,7 @@ impl Session<'_> {
             return;
         }
         self.next_refresh = now + REFRESH;
+        Gauges::set(&self.parts.reporter.gauges.blocked, self.order.blocked());
         if self.refresh_skip >= self.order.timers() {
             self.refresh_skip = 0;
         }
@@ -151,6 +155,10 @@ impl Session<'_> {
             // Nothing is left of which a failed call could have told.
             self.parts.reporter.store_works(StoreCall::Refresh);
         } else {
+            // Asked about a few, the table may be asked as often as it is for new events.
+            if asked.len() <= FEW_REFRESHED {
+                self.next_refresh = now + self.parts.config.poll_interval.min(REFRESH);
+            }
             self.refreshing = true;
             self.work.spawn(tasks::refresh(Arc::clone(self.parts.store), Arc::clone(&self.ownership), asked));
         }
@@ -211,6 +219,7 @@ impl Session<'_> {
 
     fn read_request(&mut self, scope: ReadScope, max_events: usize) -> ReadRequest {
         let dropped = self.order.take_dropped();
+        dropped.iter().for_each(|id| self.careful.is_done(*id));
         Counters::add(&self.parts.reporter.counters.spilled, dropped.len());
         self.forget.append(&mut self.order.take_left());
         ReadRequest {

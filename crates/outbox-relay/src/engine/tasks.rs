@@ -8,14 +8,17 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use outbox_core::{
-    Acquisition, Confirmed, Envelope, ErrorKind, EventId, Lane, Outcome, Ownership, PublishError, PublishReport,
-    Publisher, ReadBatch, ReadRequest, Renewal, RetryState, Store, StoreError, SweepPage, WriteBack, WriteBackStatus,
+    Acquisition, Buckets, Confirmed, Envelope, ErrorKind, EventId, Lane, Outcome, Ownership, PublishError,
+    PublishReport, Publisher, ReadBatch, ReadRequest, Renewal, RetryState, Store, StoreError, SweepPage, WriteBack,
+    WriteBackStatus,
 };
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::order::Asked;
 use super::pending::Pending;
 use super::spill::Reread;
+use super::topics::Topics;
 
 /// Why a batch was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,10 +30,18 @@ pub(super) enum Purpose {
     TopicProbe(Arc<str>),
 }
 
+/// Which route of the process sends a careful event: one at a time, since what kills one kills all.
+pub(super) type Turns = Arc<Semaphore>;
+
+/// A route's turn; it ends when this is dropped.
+pub(super) type Turn = OwnedSemaphorePermit;
+
 /// A write-back with the event that it is about.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) write_back: WriteBack,
+    /// Why the event is sent once this is written; `None` when it is not.
+    pub(super) then_send: Option<Purpose>,
     /// How often the database has refused it alone.
     pub(super) refusals: u32,
     pub(super) pending: Pending,
@@ -76,6 +87,12 @@ pub(super) enum Done {
         result: Result<Vec<WriteBackStatus>, StoreError>,
     },
     Probed(Result<(), PublishError>),
+    /// `None` when turns are given no more, which does not happen.
+    TurnCame(Option<Turn>),
+    ForgotDeaths {
+        buckets: Buckets,
+        result: Result<(), StoreError>,
+    },
     Refreshed {
         asked: Vec<Asked>,
         result: Result<Vec<RetryState>, StoreError>,
@@ -185,6 +202,15 @@ pub(super) async fn refresh(store: Arc<dyn Store>, ownership: Arc<Ownership>, as
     Done::Refreshed { asked, result }
 }
 
+pub(super) async fn turn(turns: Turns) -> Done {
+    Done::TurnCame(turns.acquire_owned().await.ok())
+}
+
+pub(super) async fn forget_deaths(store: Arc<dyn Store>, ownership: Arc<Ownership>, buckets: Buckets) -> Done {
+    let result = store.forget_deaths(&ownership, buckets).await;
+    Done::ForgotDeaths { buckets, result }
+}
+
 pub(super) async fn renew(store: Arc<dyn Store>, ownership: Arc<Ownership>) -> Done {
     let sent = Instant::now();
     let result = store.renew(&ownership).await;
@@ -198,6 +224,17 @@ pub(super) async fn take_more(store: Arc<dyn Store>, ownership: Arc<Ownership>) 
 /// Gives back all of this part of an ownership.
 pub(super) async fn give_back(store: Arc<dyn Store>, part: Arc<Ownership>) -> Done {
     Done::GaveBack(store.give_back(&part, part.buckets()).await)
+}
+
+/// The paused topic that an event would go to.
+pub(super) fn paused_topic(topics: &Topics, publisher: &dyn Publisher, head: &Pending) -> Option<Arc<str>> {
+    // Rendering a topic costs an allocation: not while no topic is paused.
+    // A row that can't be published needs no topic.
+    if topics.is_empty() || head.defect.is_some() {
+        return None;
+    }
+    // An event over which `topic` panics goes on to `publish`, where a panic is charged to it.
+    topic_of(publisher, &head.envelope).ok().and_then(|topic| topics.paused(&topic))
 }
 
 /// The topic of an event, or the text of the publisher's panic: it must not end the loop that asks.

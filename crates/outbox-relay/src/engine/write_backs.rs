@@ -14,6 +14,7 @@ use super::reporter::{Lines, StoreCall};
 use super::retry::Disposition;
 use super::session::Session;
 use super::tasks::Change;
+use crate::OnDead;
 use crate::health::Counters;
 
 /// The kind of a dead letter whose row could not be read as an event.
@@ -26,6 +27,8 @@ impl Session<'_> {
     /// One attempt is spent.
     pub(super) fn charge(&mut self, mut pending: Pending, error: &PublishError) {
         Counters::add(&self.parts.reporter.counters.failed, 1);
+        // What is written now takes the place of a charged crash.
+        (pending.crashes, pending.on_trial) = (0, false);
         match self.disposition(pending.attempts) {
             Disposition::Retry { attempts, delay } => {
                 pending.attempts = attempts;
@@ -50,9 +53,16 @@ impl Session<'_> {
         self.policy.charge(attempts, fastrand::f64())
     }
 
+    /// It is not sent again by itself: it becomes a dead letter, or waits where it is for an operator.
     pub(super) fn give_up(&mut self, pending: Pending, kind: &'static str, reason: &str) {
-        self.log_event(&pending, kind, reason, "the event becomes a dead letter");
-        self.write(pending, kind, reason.to_owned(), RowChange::Dead);
+        let (message, change) = match self.parts.config.on_dead {
+            OnDead::Continue => ("the event becomes a dead letter", RowChange::Dead),
+            OnDead::Block => {
+                ("the event is given up; its aggregate is blocked until an operator decides", RowChange::Block)
+            }
+        };
+        self.log_event(&pending, kind, reason, message);
+        self.write(pending, kind, reason.to_owned(), change);
     }
 
     /// The row can't be published as it stands.
@@ -80,17 +90,16 @@ impl Session<'_> {
     }
 
     /// Its key waits until this has committed.
-    fn write(&mut self, pending: Pending, kind: &'static str, error: String, change: RowChange) {
-        let write_back = WriteBack {
-            id: pending.envelope.id,
-            event_id: pending.envelope.event_id,
-            bucket: pending.bucket,
-            attempts: pending.attempts,
-            kind,
-            error,
-            change,
-        };
-        self.changes.push(Change { write_back, refusals: 0, pending });
+    pub(super) fn write(&mut self, pending: Pending, kind: &'static str, error: String, change: RowChange) {
+        let write_back = row_change(&pending, kind, error, change);
+        self.changes.push(Change { write_back, then_send: None, refusals: 0, pending });
+    }
+
+    /// The event is out of the table and of memory.
+    pub(super) fn done(&mut self, pending: &Pending) {
+        self.forget.push(pending.id());
+        self.order.finish(pending.key, pending.store_key);
+        self.careful.is_done(pending.id());
     }
 
     pub(super) fn on_wrote_back(
@@ -110,22 +119,30 @@ impl Session<'_> {
         };
         self.changes.written();
         self.parts.reporter.store_works(StoreCall::WriteBack);
-        for (Change { write_back, pending, .. }, status) in changes.into_iter().zip(statuses) {
-            let (key, store_key) = (pending.key, pending.store_key);
+        for (Change { write_back, then_send, mut pending, .. }, status) in changes.into_iter().zip(statuses) {
+            let key = pending.key;
             self.window.leave(pending.bucket, pending.bytes);
-            let dead = write_back.change == RowChange::Dead;
-            match status {
-                WriteBackStatus::Fenced => {
+            if let Some(purpose) = then_send {
+                self.on_charged(&write_back, pending, purpose, status, now);
+                continue;
+            }
+            match (status, write_back.change) {
+                (WriteBackStatus::Fenced, _) => {
                     self.lost();
                     continue;
                 }
-                WriteBackStatus::Done if !dead => self.order.give_back(pending),
-                WriteBackStatus::Done | WriteBackStatus::Gone => {
-                    if dead && status == WriteBackStatus::Done {
-                        Counters::add(&self.parts.reporter.counters.dead_letters, 1);
+                (WriteBackStatus::Gone, _) => self.done(&pending),
+                (WriteBackStatus::Done, RowChange::Dead) => {
+                    Counters::add(&self.parts.reporter.counters.dead_letters, 1);
+                    self.done(&pending);
+                }
+                (WriteBackStatus::Done, change) => {
+                    pending.retried = change != RowChange::Acquit || pending.attempts > 0;
+                    if change == RowChange::Block {
+                        Counters::add(&self.parts.reporter.counters.blocked, 1);
+                        pending.block(now);
                     }
-                    self.forget.push(pending.id());
-                    self.order.finish(key, store_key);
+                    self.order.give_back(pending);
                 }
             }
             self.order.evaluate(key, now);
@@ -135,6 +152,7 @@ impl Session<'_> {
     /// The database answers and refuses: no outage, but a row at fault.
     fn refused(&mut self, changes: Vec<Change>, error: &StoreError, now: Instant) {
         self.parts.reporter.store_works(StoreCall::WriteBack);
+        let Some(changes) = self.without_charge(changes, error, now) else { return };
         let Some(Change { write_back, pending, .. }) = self.changes.refuse(changes, now, fastrand::f64()) else {
             return;
         };
@@ -155,12 +173,39 @@ impl Session<'_> {
         }
     }
 
+    /// A charge that is refused alone is given up, and its event waits: those that are not a charge alone.
+    fn without_charge(&mut self, mut changes: Vec<Change>, error: &StoreError, now: Instant) -> Option<Vec<Change>> {
+        if changes.len() != 1 || changes.first().is_none_or(|change| change.then_send.is_none()) {
+            return Some(changes);
+        }
+        let Change { pending, then_send: Some(purpose), .. } = changes.pop()? else { return None };
+        self.changes.written();
+        let why = format!("a crash can't be charged, without which it is not sent: {error}");
+        self.log_event(&pending, "refused", &why, "the event waits and is tried again");
+        self.on_charge_refused(pending, &purpose, now);
+        None
+    }
+
     pub(super) fn on_refreshed(&mut self, asked: &Asked, state: RetryState, now: Instant) {
         if let Some(gone) = self.order.refresh(asked, state, now) {
             // Somebody deleted it. The write-back finds that out too and removes the retry row that was left behind.
             self.window.enter(gone.bucket, gone.bytes);
             self.write(gone, KIND_GONE, String::new(), RowChange::Retry { delay: Duration::ZERO });
         }
+    }
+}
+
+/// The change for the table.
+pub(super) fn row_change(pending: &Pending, kind: &'static str, error: String, change: RowChange) -> WriteBack {
+    WriteBack {
+        id: pending.envelope.id,
+        event_id: pending.envelope.event_id,
+        bucket: pending.bucket,
+        attempts: pending.attempts,
+        crashes: pending.crashes,
+        kind,
+        error,
+        change,
     }
 }
 

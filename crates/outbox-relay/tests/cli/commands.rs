@@ -74,3 +74,47 @@ fn migrate_enqueue_status_check() {
     let about = |name: &str| findings.as_array().unwrap().iter().any(|f| f["about"] == name && f["severity"] == "ok");
     assert!(about("config") && about("database") && about("broker"), "{findings}");
 }
+
+#[test]
+fn blocked_events_are_listed_retried_and_skipped() {
+    let Some(db) = test_database_or_skip("cli_blocked") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let env = [("OUTBOX__DATABASE__URL", db.url.as_str()), ("USER", "ewa")];
+    let run = |args: &[&str]| relay(directory.path(), args, &env, "");
+    assert_eq!(run(&["migrate", "up"]).code, Some(0));
+    let fill = "INSERT INTO outbox.events (aggregate_type, aggregate_id, event_type, payload) \
+                SELECT 'order', i, 'placed', '1' FROM generate_series(1, 4) AS i; \
+                INSERT INTO outbox.retries (id, event_id, bucket, aggregate_type, aggregate_id, attempts, blocked, \
+                  last_error_kind, last_error) \
+                SELECT id, event_id, bucket, aggregate_type, aggregate_id, 10, true, 'failed', E'no\\nroute' \
+                  FROM outbox.events WHERE id <= 3";
+    db.psql(fill).unwrap();
+
+    let listed = run(&["blocked", "list", "--aggregate-type", "order", "--limit", "2", "--output", "json"]).json();
+    let ids: Vec<_> = listed["items"].as_array().unwrap().iter().map(|item| item["id"].as_i64().unwrap()).collect();
+    assert_eq!((ids, &listed["items"][0]["kind"]), (vec![1, 2], &"failed".into()));
+    let text = run(&["blocked", "list", "--limit", "2"]).stdout;
+    assert!(text.lines().count() == 3 && text.contains("no\\nroute"), "one event is one line: {text}");
+    assert!(text.ends_with("there may be more: --after 2\n"), "{text}");
+    assert!(run(&["status"]).stdout.contains("blocked         3"));
+
+    for args in [&["blocked", "retry"][..], &["blocked", "skip", "--dry-run"]] {
+        let refused = run(args);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains("say which events: --event-id"), "{refused:?}");
+    }
+    assert_eq!(run(&["blocked", "retry", "--all", "--aggregate-id", "1"]).code, Some(2));
+    let affected = |args: &[&str]| {
+        let done = run(&[args, &["--output", "json"]].concat());
+        assert_eq!(done.code, Some(0), "{done:?}");
+        done.json()["affected"].as_u64().unwrap()
+    };
+    assert_eq!(affected(&["blocked", "skip", "--all", "--dry-run"]), 3);
+    assert_eq!(affected(&["blocked", "skip", "--aggregate-id", "2", "--reason", "sent by hand"]), 1);
+    assert_eq!(affected(&["blocked", "skip", "--aggregate-id", "2"]), 0);
+    assert_eq!(run(&["blocked", "retry", "--all"]).stdout, "2 will be sent again\n");
+    assert_eq!(run(&["blocked", "list", "--all"]).stdout, "");
+    let audit = db.psql("SELECT who LIKE '%(ewa)', action, affected, reason FROM outbox.audit ORDER BY id").unwrap();
+    assert_eq!(audit, "t|blocked skip|1|sent by hand\nt|blocked retry|2|");
+    assert_eq!(db.psql("SELECT id, reason_kind, attempts FROM outbox.dead_letters").unwrap(), "2|failed|10");
+}

@@ -1,10 +1,12 @@
 //! The engine over a store and a publisher in memory, under paused time: every wait is virtual.
 
 mod backlog;
+mod blocking;
 mod crashes;
 mod database;
 mod delivery;
 mod flapping;
+mod killers;
 mod liveness;
 mod log_lines;
 mod ownership;

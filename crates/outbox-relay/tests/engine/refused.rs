@@ -89,6 +89,10 @@ impl Store for Picky {
         Ok(statuses)
     }
 
+    async fn forget_deaths(&self, ownership: &Ownership, buckets: Buckets) -> Result<(), StoreError> {
+        self.store.forget_deaths(ownership, buckets).await
+    }
+
     async fn retry_states(&self, route: &str, waiting: &[(i64, EventId)]) -> Result<Vec<RetryState>, StoreError> {
         let mut states = self.store.retry_states(route, waiting).await?;
         states.truncate(self.answers);

@@ -120,6 +120,7 @@ async fn any_number_of_attempts_is_survived() {
         event_id: event.event_id,
         bucket: 0,
         attempts,
+        crashes: 0,
         kind: "failed",
         error: String::new(),
         change: Change::Retry { delay: Duration::ZERO },

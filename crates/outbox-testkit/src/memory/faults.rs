@@ -30,6 +30,8 @@ pub enum Call {
     Settle,
     /// `Store::write_back`.
     WriteBack,
+    /// `Store::forget_deaths`.
+    ForgetDeaths,
     /// `Store::retry_states`.
     RetryStates,
 }

@@ -20,6 +20,8 @@ struct Route {
     members: BTreeMap<Uuid, Member>,
     /// Who took a bucket last, `None` once it was given back, and its token.
     buckets: BTreeMap<u16, (Option<Uuid>, i64)>,
+    /// Owners in a row that ended without giving the bucket back, where there were any.
+    deaths: BTreeMap<u16, u32>,
 }
 
 #[derive(Debug)]
@@ -61,13 +63,20 @@ impl Route {
         self.buckets.iter().filter(is_free).map(|(bucket, _)| *bucket)
     }
 
-    fn take(&mut self, mut ownership: Ownership, now: Instant) -> Acquisition {
+    fn take(&mut self, mut ownership: Ownership, joins: bool, now: Instant) -> Acquisition {
         let missing = self.standing(&ownership, now).share.saturating_sub(ownership.tokens.len());
         let taken: Vec<u16> = self.free(&ownership, now).take(missing).collect();
         for bucket in taken {
             if let Some((owner, token)) = self.buckets.get_mut(&bucket) {
+                // In the real store each run has an id of its own: here a relay that has begun anew has died too.
+                if owner.is_some() && (joins || *owner != Some(ownership.owner)) {
+                    *self.deaths.entry(bucket).or_default() += 1;
+                }
                 (*owner, *token) = (Some(ownership.owner), *token + 1);
                 ownership.tokens.insert(bucket, *token);
+                if let Some(deaths) = self.deaths.get(&bucket) {
+                    ownership.deaths.insert(bucket, *deaths);
+                }
             }
         }
         Acquisition::Owned(ownership)
@@ -111,8 +120,9 @@ impl Owners {
         }
         let member = Member { lease_end: now + lease, joined: self.joined, routes: selection.routes().clone() };
         route.members.insert(owner, member);
-        let joining = Ownership { selection: selection.clone(), owner, lease, tokens: BTreeMap::new() };
-        route.take(joining, now)
+        let joining =
+            Ownership { selection: selection.clone(), owner, lease, tokens: BTreeMap::new(), deaths: BTreeMap::new() };
+        route.take(joining, true, now)
     }
 
     pub(super) fn take_more(&mut self, ownership: &Ownership, now: Instant) -> Acquisition {
@@ -120,7 +130,7 @@ impl Owners {
             return Acquisition::OtherRoutes { in_force: Some(in_force) };
         }
         match self.member(ownership) {
-            Some(route) => route.take(ownership.clone(), now),
+            Some(route) => route.take(ownership.clone(), false, now),
             None => Acquisition::Lost,
         }
     }
@@ -157,9 +167,25 @@ impl Owners {
     pub(super) fn release(&mut self, ownership: &Ownership) {
         let Some(route) = self.member(ownership) else { return };
         route.members.remove(&ownership.owner);
-        for (owner, _) in route.buckets.values_mut().filter(|(owner, _)| *owner == Some(ownership.owner)) {
+        let owned = route.buckets.iter_mut().filter(|(_, (owner, _))| *owner == Some(ownership.owner));
+        for (bucket, (owner, _)) in owned {
             *owner = None;
+            route.deaths.remove(bucket);
         }
+    }
+
+    pub(super) fn forget_deaths(&mut self, ownership: &Ownership, buckets: Buckets) {
+        let Some(route) = self.routes.get_mut(ownership.route()) else { return };
+        for bucket in ownership.only(buckets).tokens.keys() {
+            if route.buckets.get(bucket).is_some_and(|(owner, _)| *owner == Some(ownership.owner)) {
+                route.deaths.remove(bucket);
+            }
+        }
+    }
+
+    /// The most owners in a row of one of the route's buckets that ended without giving it back.
+    pub(super) fn deaths(&self, route: &str) -> u32 {
+        self.routes.get(route).and_then(|route| route.deaths.values().copied().max()).unwrap_or(0)
     }
 
     pub(super) fn end_leases(&mut self, route: &str, now: Instant) {

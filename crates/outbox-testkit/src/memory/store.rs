@@ -17,7 +17,7 @@ use super::faults::{Call, Fault, Plan};
 use super::hold::PATIENCE;
 use super::lane::{MemoryLane, Wanted};
 use super::lock;
-use super::tables::{Inserted, Tables};
+use super::tables::{Inserted, RetryRow, Tables};
 use super::transaction::MemoryTransaction;
 use super::view::StoreView;
 
@@ -216,6 +216,17 @@ impl MemoryStore {
         self.statement(|tables, now| tables.retries.get_mut(&id).map(|row| row.due = now).is_some())
     }
 
+    /// An operator lets a blocked event go again: no attempts, no crashes, due now. `false` when it is not blocked.
+    pub fn unblock(&self, id: i64) -> bool {
+        self.statement(|tables, now| {
+            let blocked = tables.retries.get_mut(&id).filter(|row| row.blocked);
+            let unblock = |row: &mut RetryRow| {
+                (row.attempts, row.crashes, row.blocked, row.due) = (0, 0, false, now);
+            };
+            blocked.map(unblock).is_some()
+        })
+    }
+
     /// An operator removes a retry row. `false` when there is none.
     pub fn clear_retry(&self, id: i64) -> bool {
         self.statement(|tables, _| tables.retries.remove(&id).is_some())
@@ -309,6 +320,10 @@ impl Store for MemoryStore {
         let work =
             |tables: &mut Tables, now| changes.iter().map(|change| tables.write_back(ownership, change, now)).collect();
         self.relay.call(Call::WriteBack, work).await
+    }
+
+    async fn forget_deaths(&self, ownership: &Ownership, buckets: Buckets) -> Result<(), StoreError> {
+        self.relay.call(Call::ForgetDeaths, |tables, _| tables.owners.forget_deaths(ownership, buckets)).await
     }
 
     async fn retry_states(&self, _route: &str, waiting: &[(i64, EventId)]) -> Result<Vec<RetryState>, StoreError> {

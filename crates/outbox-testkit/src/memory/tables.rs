@@ -1,7 +1,7 @@
 //! The tables and their statements. Each method is one atomic statement: it runs under the store's lock.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use outbox_core::{
     Buckets, Change, Claimed, Confirmed, Envelope, Event, EventId, InvalidEvent, Ownership, RetryState, Retrying,
@@ -28,6 +28,10 @@ pub struct RetryRow {
     pub id: i64,
     /// Charged attempts so far.
     pub attempts: u32,
+    /// Charged crashes so far.
+    pub crashes: u32,
+    /// It waits for an operator.
+    pub blocked: bool,
     /// Name of the last error's kind.
     pub kind: String,
     /// The last error.
@@ -163,10 +167,21 @@ impl Tables {
             return WriteBackStatus::Gone;
         }
         match change.change {
-            Change::Retry { delay } => {
+            Change::Acquit => {
+                if let Some(row) = self.retries.get_mut(&change.id) {
+                    (row.crashes, row.due) = (0, now);
+                    if row.attempts == 0 && !row.blocked {
+                        self.retries.remove(&change.id);
+                    }
+                }
+            }
+            Change::Retry { .. } | Change::Block => {
+                let delay = if let Change::Retry { delay } = change.change { delay } else { Duration::ZERO };
                 let row = RetryRow {
                     id: change.id,
                     attempts: change.attempts,
+                    crashes: change.crashes,
+                    blocked: change.change == Change::Block,
                     kind: change.kind.to_owned(),
                     error: change.error.clone(),
                     due: now + delay,
@@ -195,7 +210,8 @@ impl Tables {
 }
 
 fn retrying(retry: &RetryRow, now: Instant) -> Retrying {
-    Retrying { attempts: retry.attempts, due_in: retry.due.saturating_duration_since(now) }
+    let RetryRow { attempts, crashes, blocked, due, .. } = *retry;
+    Retrying { attempts, crashes, blocked, due_in: due.saturating_duration_since(now) }
 }
 
 pub(super) fn bucket(key: u64) -> u16 {

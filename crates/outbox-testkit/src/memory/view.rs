@@ -87,6 +87,12 @@ impl StoreView<'_> {
         self.tables.owners.shares(route, self.now)
     }
 
+    /// How many owners of the route in a row have ended without a release and left events behind.
+    #[must_use]
+    pub fn deaths(&self, route: &str) -> u32 {
+        self.tables.owners.deaths(route)
+    }
+
     /// How often this relay has made this call.
     #[must_use]
     pub fn calls(&self, call: Call) -> u64 {

@@ -305,12 +305,62 @@ pub async fn a_stale_owner_can_not_release(harness: &dyn StoreHarness) {
     assert!(second.renew(&now).await.expect("renew failed").is_held());
 }
 
+/// An owner that ends without a release is a death; they add up until one is released, or outlives what it took over.
+pub async fn deaths_are_counted_until_a_release_or_until_outlived(harness: &dyn StoreHarness) {
+    let relay = harness.relay().await;
+    let mut owned = own(&*relay).await;
+    assert!(relay.renew(&owned).await.expect("renew failed").is_held());
+    for expected in 0..3 {
+        assert_eq!(deaths(&owned), [expected; Buckets::COUNT]);
+        harness.end_leases(ROUTE).await;
+        owned = own(&*harness.relay().await).await;
+    }
+    let relay = harness.relay().await;
+    relay.release(&owned).await.expect("release failed");
+    let owned = own(&*relay).await;
+    assert_eq!(deaths(&owned), [0; Buckets::COUNT], "a release is no death");
+
+    harness.end_leases(ROUTE).await;
+    let relay = harness.relay().await;
+    let owned = own(&*relay).await;
+    for buckets in [(0..32).collect(), (0..32).collect(), Buckets::NONE] {
+        relay.forget_deaths(&owned, buckets).await.expect("forget_deaths failed");
+    }
+    // Given back among others a bucket keeps what it had: nobody says that anything was outlived.
+    let last: Buckets = [63].into_iter().collect();
+    relay.give_back(&owned, last).await.expect("give_back failed");
+    harness.end_leases(ROUTE).await;
+    let owned = own(&*harness.relay().await).await;
+    let expected = |bucket: usize| if bucket < 32 || bucket == 63 { 1 } else { 2 };
+    assert_eq!(deaths(&owned), (0..Buckets::COUNT).map(expected).collect::<Vec<_>>());
+    assert_eq!(owned.only(last).deaths.len(), 1);
+}
+
+/// Of each bucket, in order.
+fn deaths(ownership: &Ownership) -> Vec<u32> {
+    assert_eq!(ownership.tokens.len(), Buckets::COUNT, "it owns all");
+    ownership.tokens.keys().map(|bucket| ownership.deaths.get(bucket).copied().unwrap_or(0)).collect()
+}
+
+/// An owner of the past says nothing about what became of the events under the owner of now.
+pub async fn a_stale_owner_can_not_forget_deaths(harness: &dyn StoreHarness) {
+    let first = harness.relay().await;
+    let stale = own(&*first).await;
+    harness.end_leases(ROUTE).await;
+    own(&*harness.relay().await).await;
+    first.forget_deaths(&stale, Buckets::ALL).await.expect("about what is lost, it is no error");
+    harness.end_leases(ROUTE).await;
+    let now = own(&*harness.relay().await).await;
+    assert_eq!(deaths(&now), [2; Buckets::COUNT]);
+}
+
 fn change(event: &Claimed, change: Change) -> WriteBack {
     WriteBack {
         id: event.envelope.id,
         event_id: event.envelope.event_id,
         bucket: event.bucket,
         attempts: 1,
+        crashes: 0,
         kind: "failed",
         error: "refused".to_owned(),
         change,

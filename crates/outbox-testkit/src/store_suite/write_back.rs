@@ -17,6 +17,7 @@ fn change(event: &Claimed, attempts: u32, change: Change) -> WriteBack {
         event_id: event.envelope.event_id,
         bucket: event.bucket,
         attempts,
+        crashes: 0,
         kind: "failed",
         error: format!("attempt {attempts} was refused: zażółć"),
         change,
@@ -87,7 +88,7 @@ pub async fn a_retry_waits_for_its_delay(harness: &dyn StoreHarness) {
     let again = read_all(&mut *second).await;
     assert_eq!(identities(&again), identities(&events), "waiting events are read, so that their aggregates wait");
     assert_waits(again[0].retrying, 3);
-    assert_eq!(again[1].retrying, Some(Retrying { attempts: 1, due_in: Duration::ZERO }));
+    assert_eq!(again[1].retrying, Some(Retrying { attempts: 1, crashes: 0, blocked: false, due_in: Duration::ZERO }));
     assert_eq!(again[2].retrying, None);
     let RetryState::Waiting(retrying) = state(&*store, &events[0]).await else { panic!("it waits") };
     assert_waits(Some(retrying), 3);
@@ -108,7 +109,8 @@ pub async fn a_repeated_retry_is_counted_once(harness: &dyn StoreHarness) {
     let events = read_all(&mut *lane).await;
     for attempts in [1, 1, 2] {
         let wait = change(&events[0], attempts, Change::Retry { delay: DELAY });
-        let expected = StoredRetry { id: wait.id, attempts, kind: wait.kind.to_owned(), error: wait.error.clone() };
+        let (kind, error) = (wait.kind.to_owned(), wait.error.clone());
+        let expected = StoredRetry { id: wait.id, attempts, crashes: 0, blocked: false, kind, error };
         let statuses = store.write_back(&ownership, &[wait]).await.expect("write_back failed");
         assert_eq!(statuses, [WriteBackStatus::Done]);
         assert_eq!(harness.retries().await, [expected]);
@@ -144,11 +146,80 @@ pub async fn an_operators_change_is_seen(harness: &dyn StoreHarness) {
     asked.push((events[3].envelope.id, stranger()));
     let states = store.retry_states(ROUTE, &asked).await.expect("retry_states failed");
     assert_eq!(states.len(), 5, "one state for each, in order");
-    assert_eq!(states[0], RetryState::Waiting(Retrying { attempts: 2, due_in: Duration::ZERO }));
+    assert_eq!(
+        states[0],
+        RetryState::Waiting(Retrying { attempts: 2, crashes: 0, blocked: false, due_in: Duration::ZERO })
+    );
     assert_eq!(states[1..3], [RetryState::Clear, RetryState::Gone]);
     let RetryState::Waiting(untouched) = states[3] else { panic!("nobody touched it: {states:?}") };
     assert_waits(Some(untouched), 2);
     assert_eq!(states[4], RetryState::Gone, "an id with another identity is another event");
+}
+
+/// A charged crash is written before an event is sent. The next owner is told of it and waits for the delay; taken back,
+/// it leaves what attempts have cost, or nothing.
+pub async fn a_charged_crash_waits_and_is_taken_back(harness: &dyn StoreHarness) {
+    harness.insert(vec![event("a", 1), event("b", 1), event("c", 1)]).await;
+    let (store, ownership, mut lane) = reader(harness).await;
+    let events = read_all(&mut *lane).await;
+    let charge = |event: &Claimed, attempts, crashes| WriteBack {
+        crashes,
+        kind: "crash",
+        ..change(event, attempts, Change::Retry { delay: DELAY })
+    };
+    let charges = [charge(&events[0], 0, 1), charge(&events[1], 3, 2), charge(&events[2], 0, 1)];
+    let statuses = store.write_back(&ownership, &charges).await.expect("write_back failed");
+    assert_eq!(statuses, [WriteBackStatus::Done; 3]);
+    let told: Vec<_> = read_all(&mut *open(&*store, &ownership).await).await.iter().map(|e| e.retrying).collect();
+    let told: Vec<_> = told.into_iter().flatten().map(|told| (told.attempts, told.crashes, told.blocked)).collect();
+    assert_eq!(told, [(0, 1, false), (3, 2, false), (0, 1, false)]);
+    assert_waits(read_all(&mut *open(&*store, &ownership).await).await[1].retrying, 3);
+
+    harness.delete_event(events[2].envelope.id).await;
+    // The answer can be lost: said again, it changes nothing more.
+    for _ in 0..2 {
+        let acquitted: Vec<_> = events.iter().map(|event| change(event, 0, Change::Acquit)).collect();
+        let statuses = store.write_back(&ownership, &acquitted).await.expect("write_back failed");
+        assert_eq!(statuses, [WriteBackStatus::Done, WriteBackStatus::Done, WriteBackStatus::Gone]);
+        assert_eq!(state(&*store, &events[0]).await, RetryState::Clear);
+        let due = Retrying { attempts: 3, crashes: 0, blocked: false, due_in: Duration::ZERO };
+        assert_eq!(state(&*store, &events[1]).await, RetryState::Waiting(due));
+        let left: Vec<_> = harness.retries().await.iter().map(|retry| (retry.id, retry.attempts)).collect();
+        assert_eq!(left, [(events[1].envelope.id, 3)], "what is gone leaves nothing");
+    }
+}
+
+/// A blocked event stays in its place, with its error, over a take-over; the relay is told when an operator lets it go.
+pub async fn a_blocked_event_stays_until_an_operator_lets_it_go(harness: &dyn StoreHarness) {
+    let inserted = harness.insert(vec![event("a", 1), event("a", 2)]).await;
+    let (store, ownership, mut lane) = reader(harness).await;
+    let events = read_all(&mut *lane).await;
+    let wait = change(&events[0], 1, Change::Retry { delay: DELAY });
+    store.write_back(&ownership, &[wait]).await.expect("write_back failed");
+    let block = WriteBack { crashes: 3, ..change(&events[0], 2, Change::Block) };
+    for _ in 0..2 {
+        let statuses = store.write_back(&ownership, std::slice::from_ref(&block)).await.expect("write_back failed");
+        assert_eq!(statuses, [WriteBackStatus::Done]);
+        let (id, kind, error) = (block.id, block.kind.to_owned(), block.error.clone());
+        let stored = StoredRetry { id, attempts: 2, crashes: 3, blocked: true, kind, error };
+        assert_eq!(harness.retries().await, [stored]);
+    }
+    assert_eq!(harness.dead_letters().await, []);
+
+    harness.end_leases(ROUTE).await;
+    let second = harness.relay().await;
+    let ownership = super::own(&*second).await;
+    let again = read_all(&mut *open(&*second, &ownership).await).await;
+    assert_eq!(identities(&again), inserted, "it is read, so that its aggregate waits");
+    let told = again[0].retrying.expect("it is blocked");
+    assert_eq!((told.attempts, told.crashes, told.blocked), (2, 3, true));
+    let RetryState::Waiting(told) = state(&*second, &events[0]).await else { panic!("it is blocked") };
+    assert!(told.blocked);
+    harness.unblock(block.id).await;
+    let free = Retrying { attempts: 0, crashes: 0, blocked: false, due_in: Duration::ZERO };
+    assert_eq!(state(&*second, &events[0]).await, RetryState::Waiting(free));
+    settle(&*second, &again[..1]).await;
+    assert_eq!(harness.retries().await, []);
 }
 
 /// A dead letter leaves `events` and `retries` and keeps its payload, attempts and reason; done again, it is gone.

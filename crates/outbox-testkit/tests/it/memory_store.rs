@@ -66,7 +66,14 @@ impl StoreHarness for Memory {
     async fn retries(&self) -> Vec<StoredRetry> {
         let retries = self.store.view(|view| view.retries()).into_iter();
         retries
-            .map(|row| StoredRetry { id: row.id, attempts: row.attempts, kind: row.kind, error: row.error })
+            .map(|row| StoredRetry {
+                id: row.id,
+                attempts: row.attempts,
+                crashes: row.crashes,
+                blocked: row.blocked,
+                kind: row.kind,
+                error: row.error,
+            })
             .collect()
     }
 
@@ -81,6 +88,10 @@ impl StoreHarness for Memory {
                 reason: letter.reason,
             })
             .collect()
+    }
+
+    async fn unblock(&self, id: i64) {
+        assert!(self.store.unblock(id), "{id} is not blocked");
     }
 
     async fn make_due(&self, id: i64) {

@@ -68,16 +68,16 @@ pub(crate) const KEYS: &[Key] = &[
     key(
         BOTH,
         "on_dead",
-        Kind::Choice(&["continue"]),
+        Kind::Choice(&["continue", "block"]),
         Default::Is("continue"),
-        "After a dead letter the aggregate goes on.",
+        "What becomes of an event that is given up. `continue`: it becomes a dead letter and its aggregate goes on. `block`: it stays in its place and its aggregate waits for `outbox-relay blocked retry` or `skip`.",
     ),
     key(
         BOTH,
         "max_attempts",
         Kind::Number,
         Default::Of(Field::Attempts(|c| &mut c.max_attempts)),
-        "Charged attempts before an event becomes a dead letter. Outages are never charged. Low: a passing fault kills events. High: a poisoned aggregate stays behind its head for long.",
+        "Charged attempts before an event is given up. Outages are never charged. Low: a passing fault kills events. High: a poisoned aggregate stays behind its head for long.",
     ),
     key(
         BOTH,

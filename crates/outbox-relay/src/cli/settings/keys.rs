@@ -198,10 +198,8 @@ const LATER_KEYS: &[(&str, &str)] = &[
 ];
 
 /// Values that a later version brings.
-const LATER_VALUES: &[(&str, &str, &str)] = &[
-    ("relay.on_dead", "block", "blocking an aggregate after a dead letter comes in a later version; use \"continue\""),
-    ("history.keep", "*", "keeping published events comes in a later version; use \"off\""),
-];
+const LATER_VALUES: &[(&str, &str, &str)] =
+    &[("history.keep", "*", "keeping published events comes in a later version; use \"off\"")];
 
 /// Why a path is refused that a later version will know.
 pub(crate) fn later_key(path: &str) -> Option<&'static str> {

@@ -17,7 +17,7 @@ use super::table::Table;
 use super::{DEFAULT_FILE, Database, Log, LogFormat, Needs, RouteSettings, Settings, Wakeup, refusal, show};
 use crate::cli::brokers::{self, State};
 use crate::cli::failure::Failure;
-use crate::{Ordering, RouteConfig};
+use crate::{OnDead, Ordering, RouteConfig};
 
 /// How often a relay reads that the doorbell has not rung.
 const FALLBACK: Duration = Duration::from_secs(2);
@@ -189,6 +189,9 @@ impl Reader<'_> {
         config.filter = self.filter(place);
         if self.routed(place, "ordering").as_deref() == Some("none") {
             config.ordering = Ordering::None;
+        }
+        if self.routed(place, "on_dead").as_deref() == Some("block") {
+            config.on_dead = OnDead::Block;
         }
         let mut wrong = Vec::new();
         for key in KEYS {

@@ -187,7 +187,6 @@ fn what_comes_later_is_refused_with_a_sentence() {
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with(&format!("{key} (outbox.toml:")) && found[0].contains(sentence), "{found:?}");
     };
-    check("[relay]\non_dead = 'block'", "relay.on_dead", "comes in a later version; use \"continue\"");
     check("[history]\nkeep = '7d'", "history.keep", "comes in a later version; use \"off\"");
     check("[history]\npartition = 'day'", "history.partition", "comes in a later version");
     check("[admin]\nlisten = '0.0.0.0:9464'", "admin.listen", "tokens come in a later version");
@@ -200,7 +199,6 @@ fn what_comes_later_is_refused_with_a_sentence() {
     in_route("format = 'avro'", "route[0].format", "`avro` is not one of `plain`, `cloudevents`");
     in_route("format = 'cloudevents'", "route[0].format", "stdout knows no other than `plain`");
     in_route("cloudevents_source = '/x'", "route[0].cloudevents_source", "is of no use without CloudEvents");
-    in_route("on_dead = 'block'", "route[0].on_dead", "comes in a later version; use \"continue\"");
 }
 
 #[test]
@@ -255,9 +253,12 @@ fn flags_win_over_env_over_file_over_default() {
     assert_eq!(window(file, &env, &[]), (6, "OUTBOX__RELAY__WINDOW".into()));
     assert_eq!(window(file, &env, &flag), (7, "--set".into()));
 
-    let text = VALID.replace("[[route]]", "[[route]]\nwindow = 9\nordering = 'none'");
+    let text = VALID.replace("[[route]]", "[[route]]\nwindow = 9\nordering = 'none'\non_dead = 'block'");
     let settings = load_text(&text, &env, &flag).unwrap();
     assert_eq!((settings.routes[0].config.window, settings.routes[0].config.ordering), (9, crate::Ordering::None));
+    assert_eq!(settings.routes[0].config.on_dead, crate::OnDead::Block);
+    let text = format!("{VALID}[relay]\non_dead = 'block'");
+    assert_eq!(load_text(&text, &[], &[]).unwrap().routes[0].config.on_dead, crate::OnDead::Block);
 }
 
 #[test]

@@ -10,6 +10,7 @@ impl Order {
     /// spilled the keys stay: a read of them finds nothing more.
     pub(in crate::engine) fn leave(&mut self, buckets: Buckets) {
         self.leaving = self.leaving.and(buckets);
+        self.blocked_outside.retain(|_, (_, _, bucket)| !buckets.contains(*bucket));
         let turns: Vec<(u64, u64)> = self
             .keys
             .iter()
@@ -45,6 +46,7 @@ impl Order {
     pub(in crate::engine) fn begin_anew(&mut self) -> Vec<i64> {
         self.spill = Spill::default();
         self.evicted.clear();
+        self.blocked_outside.clear();
         self.take_dropped()
     }
 }

@@ -9,12 +9,12 @@ mod leaving;
 mod waiting;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::{HashMap, HashMapExt as _};
-use outbox_core::{Buckets, Claimed};
+use outbox_core::{Buckets, Claimed, EventId};
 use tokio::time::Instant;
 
 pub(super) use self::waiting::Asked;
@@ -34,6 +34,9 @@ const HUNGRY_BELOW: usize = EVENTS_PER_KEY / 4;
 /// works. Short, a long wait would read the whole backlog over and over.
 const EVICTED_GATE: Duration = Duration::from_secs(60);
 
+/// The same for one that is blocked, whose changes are seen otherwise: a safety net.
+const BLOCKED_GATE: Duration = Duration::from_secs(600);
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
     Ready,
@@ -41,6 +44,8 @@ enum Place {
     Waiting(Instant),
     Parked(Arc<str>),
     Suspect,
+    /// Its first event is to be sent alone, after a crash was charged to it.
+    Careful,
 }
 
 impl Place {
@@ -89,6 +94,13 @@ pub(super) struct Order {
     /// Store keys that were evicted while their topic was paused.
     evicted: HashMap<Arc<str>, HashSet<u64>>,
     suspects: VecDeque<u64>,
+    /// Buckets whose events are sent carefully.
+    careful_buckets: Buckets,
+    /// Careful keys to whose first event no crash is charged, and those where one is: they go last.
+    careful: VecDeque<u64>,
+    charged: VecDeque<u64>,
+    /// Blocked events that gave up their place in memory: an operator's change to them must be seen all the same.
+    blocked_outside: BTreeMap<i64, (EventId, u64, u16)>,
     spill: Spill,
     active: Load,
     stuck: Load,
@@ -111,6 +123,10 @@ impl Order {
             parked: HashMap::new(),
             evicted: HashMap::new(),
             suspects: VecDeque::new(),
+            careful_buckets: Buckets::NONE,
+            careful: VecDeque::new(),
+            charged: VecDeque::new(),
+            blocked_outside: BTreeMap::new(),
             spill: Spill::default(),
             active: Load::default(),
             stuck: Load::default(),
@@ -200,19 +216,25 @@ impl Order {
         true
     }
 
+    /// What an event waits for: its aggregate, or itself alone when the route keeps no order.
+    pub(super) fn turn_of(&self, claimed: &Claimed) -> u64 {
+        match self.ordering {
+            Ordering::Aggregate => claimed.key,
+            Ordering::None => claimed.envelope.id.cast_unsigned(),
+        }
+    }
+
     /// `false` when there is no room for it.
     fn admit_one(&mut self, claimed: Claimed, now: Instant) -> bool {
         let (store_key, id) = (claimed.key, claimed.envelope.id);
-        let key = match self.ordering {
-            Ordering::Aggregate => store_key,
-            Ordering::None => id.cast_unsigned(),
-        };
+        let key = self.turn_of(&claimed);
         if let Some(existing) = self.keys.get(&key) {
             let over = self.stuck.events >= self.budget.events || self.stuck.bytes >= self.budget.bytes;
             if existing.queue.len() >= EVENTS_PER_KEY || (existing.place.is_stuck() && over) {
                 return false;
             }
         }
+        self.blocked_outside.remove(&id);
         let pending = Pending::new(claimed, key, now);
         self.change(key, store_key, |key| {
             key.bucket = pending.bucket;
@@ -258,7 +280,8 @@ impl Order {
                         && next.not_before.is_none()
                         && next.defect.is_none()
                         && !next.solo
-                        && !next.is_suspect())
+                        && !next.is_suspect()
+                        && next.crashes == 0)
             };
             let mut taken = 0;
             self.change(turn, store_key, |key| {
@@ -321,10 +344,11 @@ impl Order {
             }
             Some(head) => match head.not_before {
                 Some(due) if due > now => Place::Waiting(due),
-                _ if head.is_suspect() => Place::Suspect,
+                // Careful events go alone too: a careful suspect is both.
+                _ if head.is_suspect() && !self.needs_care(head) => Place::Suspect,
                 _ => match &key.place {
                     Place::Parked(topic) => Place::Parked(Arc::clone(topic)),
-                    _ => Place::Ready,
+                    _ => self.free_place(head),
                 },
             },
         };
@@ -338,6 +362,7 @@ impl Order {
                 Place::Waiting(due) => self.timers.push(Reverse((*due, turn))),
                 Place::Parked(topic) => self.parked.entry(Arc::clone(topic)).or_default().push(turn),
                 Place::Suspect => self.suspects.push_back(turn),
+                Place::Careful => self.push_careful(turn),
                 Place::Out => {}
             }
             self.change(turn, store_key, |key| key.place = place);
@@ -353,13 +378,15 @@ impl Order {
         }
         let Some(key) = self.keys.get(&turn) else { return };
         let until = match &key.place {
+            // The refresh finds out when an operator lets it go.
+            Place::Waiting(_) if key.queue.front().is_some_and(|head| head.blocked) => now + BLOCKED_GATE,
             // Not all the time until a retry: operators may make it due, or delete it.
             Place::Waiting(due) => (*due).min(now + EVICTED_GATE),
             // One key of each paused topic stays, to probe with: at most as many as there are paused topics.
             Place::Parked(topic) if self.parked.get(topic).is_none_or(|turns| turns.len() <= 1) => return,
             Place::Parked(_) => now + EVICTED_GATE,
             // Suspects are at most one window; the others are not stuck.
-            Place::Suspect | Place::Ready | Place::Out => return,
+            Place::Suspect | Place::Careful | Place::Ready | Place::Out => return,
         };
         let store_key = key.store_key;
         let mut evicted = VecDeque::new();
@@ -374,6 +401,9 @@ impl Order {
                 turns.pop();
             }
             self.evicted.entry(topic).or_default().insert(store_key);
+        }
+        if let Some(head) = evicted.front().filter(|head| head.blocked) {
+            self.blocked_outside.insert(head.id(), (head.envelope.event_id, store_key, head.bucket));
         }
         for pending in evicted {
             self.drop_event(store_key, pending.id());

@@ -157,7 +157,7 @@ impl Model {
             .iter()
             .map(|(id, row)| {
                 let due_in = row.due.map(|due| due.saturating_duration_since(self.now));
-                let retrying = due_in.map(|due_in| Retrying { attempts: 1, due_in });
+                let retrying = due_in.map(|due_in| Retrying { attempts: 1, crashes: 0, blocked: false, due_in });
                 claimed(*id, row.key, retrying, usize::try_from(*id % 7).unwrap() * 100)
             })
             .collect();
@@ -278,7 +278,7 @@ impl Model {
                 Some(Row { due: None, .. }) => RetryState::Clear,
                 Some(Row { due: Some(due), .. }) => {
                     let due_in = due.saturating_duration_since(self.now);
-                    RetryState::Waiting(Retrying { attempts: 1, due_in })
+                    RetryState::Waiting(Retrying { attempts: 1, crashes: 0, blocked: false, due_in })
                 }
             };
             if let Some(gone) = self.order.refresh(&asked, state, self.now) {
