@@ -147,10 +147,6 @@ impl Store for Planted {
         self.inner.write_back(&ownership, changes).await
     }
 
-    async fn forget_deaths(&self, ownership: &Ownership, buckets: Buckets) -> Result<(), StoreError> {
-        self.inner.forget_deaths(ownership, buckets).await
-    }
-
     async fn retry_states(&self, route: &str, waiting: &[(i64, EventId)]) -> Result<Vec<RetryState>, StoreError> {
         self.inner.retry_states(route, waiting).await
     }
