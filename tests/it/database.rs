@@ -56,6 +56,16 @@ impl Database {
         }
     }
 
+    /// Where its server listens: `host:port`.
+    pub(crate) fn authority(&self) -> String {
+        authority(&self.url()).to_owned()
+    }
+
+    /// From now on the rows are those of another server, to which this one's were replicated. Returns the old server.
+    pub(crate) fn moves_to(&mut self, server: Postgres) -> Postgres {
+        std::mem::replace(self.server(), server)
+    }
+
     pub(crate) async fn connect(&self) -> PgConnection {
         PgConnection::connect(&self.url()).await.unwrap()
     }
@@ -78,6 +88,13 @@ impl Database {
     pub(crate) async fn count(&self, table: &str) -> i64 {
         self.number(&format!("SELECT count(*) FROM outbox.{table}")).await
     }
+}
+
+/// Host and port in a URL.
+pub(crate) fn authority(url: &str) -> &str {
+    let (_, rest) = url.split_once("://").expect("a URL");
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    rest[..end].rsplit('@').next().expect("rsplit gives one part at least")
 }
 
 /// The one number that a query returns.

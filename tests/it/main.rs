@@ -16,6 +16,7 @@ mod bad_events;
 mod chaos;
 mod clocks;
 mod database_faults;
+mod fail_over;
 mod kills;
 mod late_commits;
 mod missing_destinations;

@@ -60,7 +60,10 @@ fn classify(state: &str) -> (StoreErrorKind, &'static str) {
             (StoreErrorKind::Unprepared, "the relay's role lacks a right; see `outbox-relay migrate sql --roles`")
         }
         "3D000" => (StoreErrorKind::Unprepared, "the database does not exist"),
-        "25006" => (StoreErrorKind::Unavailable, "the server is read-only; a relay needs the primary"),
+        "25006" => (
+            StoreErrorKind::Unavailable,
+            "the database is read-only: a relay needs the primary, and default_transaction_read_only off",
+        ),
         "57014" => (StoreErrorKind::Unavailable, "a statement_timeout or a cancel ended the statement"),
         _ if state.starts_with("28") => (StoreErrorKind::Unprepared, "check the user and password of database.url"),
         // Connection, resources, operator intervention, deadlock, serialization, lock timeout.

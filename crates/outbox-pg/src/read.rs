@@ -19,7 +19,7 @@ use crate::notes::{Holder, Snapshot};
 use crate::pace::Pace;
 use crate::reach::Reach;
 use crate::row::{self, Place};
-use crate::session::{CallError, Session, Sessions};
+use crate::session::{self, CallError, Session, Sessions};
 
 /// The longest time for a page of a sweep, which carries ids and keys only.
 const SWEEP_DEADLINE: Duration = Duration::from_secs(20);
@@ -240,6 +240,9 @@ impl PgLane {
             let problem = format!("a note and a snapshot were expected, {} rows came", rows.len());
             return Err(StoreError::new(StoreErrorKind::Failed, problem).into());
         };
+        if note.try_get("is_replica")? {
+            return Err(session::replica().into());
+        }
         let identity = Identity {
             started: note.try_get("started")?,
             processes: note.try_get("processes")?,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use outbox_core::{StoreError, StoreErrorKind};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::error::store_error;
@@ -175,12 +175,20 @@ impl Sessions {
         let idle = self.pool.lock().pop();
         let connection = match idle {
             Some(connection) => connection,
-            None => tokio::time::timeout(CONNECT_DEADLINE, self.pool.options.connect())
+            None => tokio::time::timeout(CONNECT_DEADLINE, self.connect())
                 .await
-                .map_err(|_| unavailable(format!("no connection to the database within {CONNECT_DEADLINE:?}")))?
-                .map_err(|error| store_error("connecting to the database", error))?,
+                .map_err(|_| unavailable(format!("no connection to the database within {CONNECT_DEADLINE:?}")))??,
         };
         Ok(Session { connection, sessions: self, _permit: permit })
+    }
+
+    /// A new connection, to a primary: where an address leads to a replica for a while, also what only reads would be
+    /// told of a past in which events are missing. A primary does not become a replica while its sessions live.
+    async fn connect(&self) -> Result<PgConnection, CallError> {
+        let wrong = |error| store_error("connecting to the database", error);
+        let mut connection = self.pool.options.connect().await.map_err(wrong)?;
+        let row = connection.fetch_one(sqlx::raw_sql(include_str!("sql/is_replica.sql"))).await.map_err(wrong)?;
+        if row.try_get(0)? { Err(replica().into()) } else { Ok(connection) }
     }
 }
 
@@ -221,6 +229,12 @@ impl Session<'_> {
     pub(crate) fn keep(self) {
         self.sessions.pool.lock().push(self.connection);
     }
+}
+
+/// What a replica says of events, locks and retries may be long past. It heals by a promotion, or by an address that
+/// leads to the primary again.
+pub(crate) fn replica() -> StoreError {
+    unavailable("the server is a replica; a relay needs the primary".to_owned())
 }
 
 fn unavailable(detail: String) -> StoreError {

@@ -50,6 +50,22 @@ fn servers_share_an_identity_unless_asked() {
 }
 
 #[test]
+fn a_standby_follows_and_is_promoted() {
+    let Some(mut primary) = require_or_skip("pg", Postgres::start(Options::default())) else { return };
+    primary.psql("CREATE TABLE t (n int); INSERT INTO t VALUES (1)").unwrap();
+    let standby = primary.start_standby(&format!("127.0.0.1:{}", primary.port())).unwrap();
+    primary.psql("INSERT INTO t VALUES (2)").unwrap();
+    let refused = standby.psql("INSERT INTO t VALUES (3)").unwrap_err().to_string();
+    assert!(refused.contains("read-only"), "{refused}");
+    assert!(primary.promote().is_err(), "it is no standby");
+    // A clean stop sends everything to whoever follows.
+    primary.stop(Mode::Fast).unwrap();
+    standby.promote().unwrap();
+    standby.psql("INSERT INTO t VALUES (3)").unwrap();
+    assert_eq!(standby.psql("SELECT count(*) FROM t").unwrap(), "3");
+}
+
+#[test]
 fn a_test_gets_a_database_of_its_own() {
     let Some(first) = test_database_or_skip("A Test, with a name") else { return };
     let Some(second) = test_database_or_skip("A Test, with a name") else { return };

@@ -57,6 +57,7 @@ pub enum Mode {
 #[derive(Debug)]
 pub struct FaultProxy {
     addr: SocketAddr,
+    upstream: watch::Sender<String>,
     mode: watch::Sender<Mode>,
     cuts: watch::Sender<u64>,
     accepted: watch::Receiver<u64>,
@@ -84,7 +85,7 @@ impl FaultProxy {
     /// When the address can't be listened on.
     #[allow(clippy::unused_async, reason = "it starts a task: an async function is called within a runtime")]
     pub async fn start_at(addr: SocketAddr, upstream: impl Into<String>) -> io::Result<Self> {
-        let upstream = upstream.into();
+        let upstream = watch::Sender::new(upstream.into());
         let port = bind(addr)?;
         let addr = port.local_addr()?;
         let listener = listen(addr)?;
@@ -94,8 +95,8 @@ impl FaultProxy {
         let (opened, open) = watch::channel(true);
         let mut tasks = JoinSet::new();
         let door = Door { addr, listener: Some(listener), opened };
-        tasks.spawn(accept(door, upstream, mode.clone(), cuts.clone(), count));
-        Ok(Self { addr, mode, cuts, accepted, open, tasks, _port: port })
+        tasks.spawn(accept(door, upstream.subscribe(), mode.clone(), cuts.clone(), count));
+        Ok(Self { addr, upstream, mode, cuts, accepted, open, tasks, _port: port })
     }
 
     /// Where clients connect.
@@ -115,6 +116,12 @@ impl FaultProxy {
         let (authority, path) = rest.split_at(end);
         let user = authority.rsplit_once('@').map_or(String::new(), |(user, _)| format!("{user}@"));
         format!("{scheme}://{user}{}{path}", self.addr)
+    }
+
+    /// Leads new connections to another server (`host:port`), as an address does that moves at a fail-over. Live ones
+    /// stay where they are; see [`FaultProxy::cut`].
+    pub fn set_upstream(&self, upstream: impl Into<String>) {
+        self.upstream.send_replace(upstream.into());
     }
 
     /// Changes the mode for live and new connections.
@@ -200,7 +207,7 @@ fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
 
 async fn accept(
     mut door: Door,
-    upstream: String,
+    upstream: watch::Receiver<String>,
     mode: watch::Sender<Mode>,
     cuts: watch::Sender<u64>,
     count: watch::Sender<u64>,
@@ -225,7 +232,8 @@ async fn accept(
             reset(&client);
             continue;
         }
-        connections.spawn(serve(client, upstream.clone(), mode.subscribe(), cuts.subscribe()));
+        let upstream = upstream.borrow().clone();
+        connections.spawn(serve(client, upstream, mode.subscribe(), cuts.subscribe()));
     }
 }
 

@@ -216,3 +216,17 @@ async fn a_url_keeps_all_but_host_and_port() {
     assert_eq!(proxy.url_for("amqp://u:p@h:1/%2f?x=1"), format!("amqp://u:p@{at}/%2f?x=1"));
     assert_eq!(proxy.url_for("postgres://h?x=1"), format!("postgres://{at}?x=1"));
 }
+
+#[tokio::test]
+async fn another_upstream_is_for_new_connections() {
+    let ((first, mut at_first), (second, mut at_second)) = (echo().await.unwrap(), echo().await.unwrap());
+    let proxy = FaultProxy::start(first).await.unwrap();
+    let mut old = TcpStream::connect(proxy.addr()).await.unwrap();
+    ask(&mut old, b"one").await.unwrap();
+    proxy.set_upstream(second);
+    ask(&mut old, b"two").await.unwrap();
+    let mut new = TcpStream::connect(proxy.addr()).await.unwrap();
+    ask(&mut new, b"three").await.unwrap();
+    assert_eq!((at_first.recv().await, at_first.recv().await), (Some(b"one".to_vec()), Some(b"two".to_vec())));
+    assert_eq!(at_second.recv().await, Some(b"three".to_vec()));
+}

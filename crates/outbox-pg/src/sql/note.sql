@@ -7,9 +7,10 @@
 -- RowExclusiveLock on `events` from before it takes its id until after its commit is visible. The list must be made
 -- after the value was read, all of it: hence a sub-select that OFFSET 0 keeps whole and a LATERAL that depends on it. One
 -- walk through the lock table gives holders and xids. The relation is found by its row type: a name in a literal would
--- have to be quoted twice.
+-- have to be quoted twice. A replica lists none of the primary's holders, so its note would prove nothing; a pooler may
+-- lead a connection there that began at the primary.
 BEGIN READ ONLY;
-SELECT s.value,
+SELECT s.value, pg_is_in_recovery() AS is_replica,
        extract(epoch FROM pg_postmaster_start_time())::text AS started,
        pg_relation_filenode(s.tableoid)::bigint AS sequence_file,
        (SELECT coalesce(array_agg(p.pid), '{}') FROM pg_stat_get_activity(NULL) AS p WHERE p.datid IS NULL) AS processes,

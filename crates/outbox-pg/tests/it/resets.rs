@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use outbox_core::{Change, ReadRequest, ReadScope, Store as _, StoreErrorKind, WriteBack, WriteBackStatus};
+use outbox_core::{Change, ReadRequest, ReadScope, Selection, Store as _, StoreErrorKind, WriteBack, WriteBackStatus};
+use outbox_testkit::proxy::FaultProxy;
 use outbox_testkit::services::postgres::{Mode, Options};
 
 use crate::database::{Database, run};
@@ -131,4 +132,42 @@ async fn ids_of_any_size_go_every_way() {
                 .unwrap();
         assert_eq!(left, 0);
     }
+}
+
+/// Its lock table names none of the primary's writers and its rows lag behind, so that whatever it said of them would
+/// let events be passed over; and a promotion keeps the sessions and the time of its start.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_tells_nothing_before_its_promotion() {
+    let Some(mut primary) = silent(Options::default()) else { return };
+    let mut conn = migrated(&primary).await;
+    let standby = primary.start_standby(&format!("127.0.0.1:{}", primary.port())).unwrap();
+    let address = FaultProxy::start(format!("127.0.0.1:{}", primary.port())).await.unwrap();
+    let mut reader = Reader::open(&address.url_for(&primary.url())).await;
+    let first = insert(&mut conn, "a").await;
+    let events = reader.read(100).await.events;
+    assert_eq!(ids(&events), [first]);
+
+    address.set_upstream(format!("127.0.0.1:{}", standby.port()));
+    address.cut();
+    let waiting = [(first, events[0].envelope.event_id)];
+    for _ in 0..2 {
+        let errors = [
+            reader.lane.read(forward(10)).await.unwrap_err(),
+            reader.lane.sweep(0).await.unwrap_err(),
+            reader.store.retry_states(ROUTE, &waiting).await.unwrap_err(),
+            reader.store.renew(&reader.ownership).await.unwrap_err(),
+            reader.store.acquire(&Selection::everything("other"), Duration::from_secs(5)).await.unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+        }
+    }
+    assert!(reader.lane.read(forward(10)).await.unwrap_err().to_string().contains("replica"));
+
+    let second = insert(&mut conn, "a").await;
+    primary.stop(Mode::Fast).unwrap();
+    standby.promote().unwrap();
+    assert_eq!(next_error(&mut reader).await.0, StoreErrorKind::Restarted);
+    assert_eq!(reopened(&mut reader).await, [first, second]);
+    assert!(reader.store.renew(&reader.ownership).await.unwrap());
 }

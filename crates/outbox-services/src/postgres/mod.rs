@@ -6,6 +6,7 @@
 mod binaries;
 mod database;
 mod server;
+mod standby;
 
 pub use binaries::{BIN_VARIABLE, Binaries};
 pub use database::{TestDb, URL_VARIABLE, shared, test_database, test_database_or_skip};

@@ -74,9 +74,9 @@ pub enum Mode {
 /// A server on a free loopback port with its own directory. `Drop` kills it and removes the directory.
 #[derive(Debug)]
 pub struct Postgres {
-    binaries: Binaries,
-    options: Options,
-    dir: PathBuf,
+    pub(super) binaries: Binaries,
+    pub(super) options: Options,
+    pub(super) dir: PathBuf,
     port: u16,
     child: Option<Child>,
     guard: Option<Guard>,
@@ -99,19 +99,30 @@ impl Postgres {
     /// # Errors
     /// When there are no binaries ([`Binaries::find`]) or the server does not come up; the text holds its log's end.
     pub fn start(options: Options) -> Result<Self> {
-        let binaries = Binaries::find(options.major)?;
+        let mut server = Self::without_data(Binaries::find(options.major)?, options)?;
+        server.make_data()?;
+        server.come_up()?;
+        Ok(server)
+    }
+
+    /// A server that has a directory and nothing in it.
+    pub(super) fn without_data(binaries: Binaries, options: Options) -> Result<Self> {
         let dir = private_dir("outbox-pg")?;
         let guard = Guard::new(&dir)?;
-        let mut server = Self { binaries, options, dir, port: 0, child: None, guard: Some(guard) };
+        let server = Self { binaries, options, dir, port: 0, child: None, guard: Some(guard) };
         give_to_unprivileged(&server.dir)?;
-        server.make_data()?;
+        Ok(server)
+    }
+
+    /// Its first start, on a port that is free.
+    pub(super) fn come_up(&mut self) -> Result<()> {
         let mut tries = 0;
         loop {
-            server.port = free_port()?;
+            self.port = free_port()?;
             tries += 1;
-            match server.start_again() {
+            match self.start_again() {
                 Err(error) if tries < PORT_TRIES && error.to_string().contains("could not bind") => {}
-                other => return other.map(|()| server),
+                other => return other,
             }
         }
     }
@@ -223,7 +234,7 @@ impl Postgres {
         Ok(Detached { process, dir: self.dir.clone(), url: self.url() })
     }
 
-    fn data(&self) -> PathBuf {
+    pub(super) fn data(&self) -> PathBuf {
         self.dir.join("data")
     }
 
@@ -314,13 +325,13 @@ impl Drop for Postgres {
     }
 }
 
-/// Whether the server with this pid has written in its pid file that it accepts connections.
+/// Whether the server with this pid has written in its pid file that it accepts connections, be it as a standby.
 fn says_ready(data: &Path, pid: u32) -> bool {
     let Ok(text) = fs::read_to_string(data.join("postmaster.pid")) else { return false };
     let mut lines = text.lines();
     // The first line is the pid, the eighth the state. An older file may still lie there.
     lines.next().is_some_and(|first| first.trim() == pid.to_string())
-        && lines.nth(6).is_some_and(|state| state.trim() == "ready")
+        && lines.nth(6).is_some_and(|state| matches!(state.trim(), "ready" | "standby"))
 }
 
 /// A data directory made once and copied for each server: `initdb` takes a second, a copy a tenth of it.
