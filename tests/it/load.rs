@@ -85,6 +85,33 @@ pub(crate) fn spawn(url: &str, load: &Load) -> JoinSet<()> {
     writers
 }
 
+/// Commits one event each time this much has passed, over so many aggregates, until it is aborted. It goes on through
+/// outages of the database.
+pub(crate) fn trickle(url: &str, gap: Duration, aggregates: u64) -> JoinSet<()> {
+    let (url, mut trickle) = (url.to_owned(), JoinSet::new());
+    trickle.spawn(async move {
+        // What was late is made up for: so many a second on average.
+        let mut ticks = interval(gap);
+        loop {
+            ticks.tick().await;
+            let Ok(mut conn) = PgConnection::connect(&url).await else { continue };
+            loop {
+                ticks.tick().await;
+                let name = format!("trickled-{}", fastrand::u64(0..aggregates));
+                let written = async {
+                    let mut tx = conn.begin().await?;
+                    write(&mut tx, &name).await?;
+                    tx.commit().await.map_err(EnqueueError::from)
+                };
+                if written.await.is_err() {
+                    break; // Whether it was committed, the ledger tells.
+                }
+            }
+        }
+    });
+    trickle
+}
+
 /// Writes one event of an aggregate into the caller's transaction, which must not be one of the writers'.
 pub(crate) async fn write(tx: &mut PgConnection, aggregate: &str) -> Result<(), EnqueueError> {
     events(tx, &Outbox::default(), aggregate, 1).await.map(|_| ())

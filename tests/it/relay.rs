@@ -127,6 +127,15 @@ impl Relay {
         self.process.is_alive()
     }
 
+    /// What it has used of the processors so far, as Linux counts it.
+    pub(crate) fn processor_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let (_, fields) = stat.rsplit_once(") ").expect("the name stands in parentheses");
+        // User and system time, in ticks of which there are a hundred a second on every Linux.
+        let ticks = fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().unwrap());
+        Duration::from_millis(ticks.sum::<u64>() * 10)
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         self.process.signal(name).unwrap();
     }

@@ -3,11 +3,14 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use async_trait::async_trait;
 use outbox_core::{Capabilities, Envelope, ErrorKind, PublishError, PublishReport, Publisher, StoreErrorKind};
+use outbox_relay::Relay;
 use outbox_testkit::memory::{Call, Fault, Hold, MemoryPublisher, MemoryStore, Scripted};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::rig::{SECOND, config, elapse, insert, run, settled};
 
@@ -181,4 +184,87 @@ async fn an_evicted_event_whose_retry_is_far_is_looked_at_each_minute() {
     let polls = 70 * 20;
     assert!(store.calls(Call::Read) - reads < polls + 50, "not read over and over");
     running.stop().await;
+}
+
+/// Where a publisher panics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spot {
+    Capabilities,
+    Check,
+    Close,
+}
+
+#[derive(Debug)]
+struct PanicsAt(Spot, MemoryPublisher, AtomicU64);
+
+impl PanicsAt {
+    fn pass(&self, spot: Spot) {
+        assert_ne!(self.0, spot, "as the test says");
+    }
+}
+
+#[async_trait]
+impl Publisher for PanicsAt {
+    fn capabilities(&self) -> Capabilities {
+        self.pass(Spot::Capabilities);
+        self.1.capabilities()
+    }
+
+    fn topic<'a>(&'a self, event: &'a Envelope) -> Cow<'a, str> {
+        self.1.topic(event)
+    }
+
+    async fn publish(&self, events: &[Envelope]) -> PublishReport {
+        self.1.publish(events).await
+    }
+
+    async fn check(&self) -> Result<(), PublishError> {
+        // The first ten; then it works.
+        if self.2.fetch_add(1, Relaxed) < 10 {
+            self.pass(Spot::Check);
+        }
+        self.1.check().await
+    }
+
+    async fn close(&self) {
+        self.pass(Spot::Close);
+        self.1.close().await;
+    }
+}
+
+/// An error or an outage, never a relay that lives and does nothing.
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_capabilities_check_or_close_is_no_hang() {
+    for spot in [Spot::Capabilities, Spot::Check, Spot::Close] {
+        let store = MemoryStore::new();
+        let publisher = Arc::new(PanicsAt(spot, MemoryPublisher::new(), AtomicU64::new(0)));
+        insert(&store, (0..20).map(|n| n % 5));
+        let relay = Relay::builder(Arc::new(store.clone()))
+            .route(config(), Arc::clone(&publisher) as Arc<dyn Publisher>)
+            .build()
+            .expect("a valid config");
+        let (health, shutdown) = (relay.health(), CancellationToken::new());
+        let running = tokio::spawn(relay.run(shutdown.clone()));
+        if spot == Spot::Check {
+            let told = |reason: Option<String>| reason.is_some_and(|reason| reason.contains("check panicked"));
+            let mut watch = health.routes()[0].watch();
+            watch.wait_for(|status| told(status.not_ready())).await.expect("the route runs");
+        }
+        if spot != Spot::Capabilities {
+            settled(&store).await;
+            shutdown.cancel();
+        }
+        let ended = tokio::time::timeout(60 * SECOND, running).await.expect("it ends").expect("the panic is caught");
+        assert_eq!(ended.is_err(), spot != Spot::Check, "{spot:?}: {ended:?}");
+        if let Err(error) = ended {
+            assert!(error.to_string().contains("as the test says"), "{error}");
+        }
+        store.view(|view| {
+            assert_eq!((view.retries(), view.dead_letters().len()), (vec![], 0), "{spot:?}");
+            // What a panicking close comes after is done: settled and given back.
+            if spot == Spot::Close {
+                assert_eq!((view.pending(), view.owner(crate::rig::ROUTE)), (0, None));
+            }
+        });
+    }
 }
