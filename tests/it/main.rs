@@ -33,3 +33,4 @@ mod routes;
 mod shutdown;
 mod silence;
 mod standby;
+mod start_on_backlog;

@@ -2,6 +2,7 @@
 
 mod dependencies;
 mod migrations;
+mod named_tests;
 mod source;
 mod sources;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::Finding;
 use super::source::{Source, is_test_path, test_modules};
+use super::{Finding, named_tests};
 use crate::Outcome;
 use crate::cargo::{output, root};
 
@@ -55,6 +55,7 @@ pub(super) fn check(findings: &mut Vec<Finding>) -> Outcome<usize> {
             check_sql(path, text, findings);
         }
     }
+    named_tests::check(&files, findings);
     Ok(files.len())
 }
 
