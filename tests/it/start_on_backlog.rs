@@ -13,6 +13,9 @@ use crate::relay::RelayConfig;
 /// What a relay may hold, whatever waits.
 const MAX_RESIDENT: u64 = 256 * 1024 * 1024;
 
+/// The first event that is still there.
+const LOWEST: &str = "SELECT coalesce(min(id), 0) FROM outbox.events";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_event_goes_soon_and_nothing_grows() {
     let events: u64 = if is_full() { 10_000_000 } else { 500_000 };
@@ -28,12 +31,10 @@ async fn the_first_event_goes_soon_and_nothing_grows() {
         run(&mut conn, &fill).await;
         // Nothing of it is in the server's own memory, and no statistics are there.
         block_in_place(|| db.server().restart(postgres::Mode::Fast)).unwrap();
-        let mut conn = db.connect().await;
         let Some(config) = RelayConfig::new(&db.url().replace("postgres@", "hurried@")) else { return };
         let begun = Instant::now();
         let relay = config.with("route.0.stdout", "{}").start().await;
-        let mut lowest = async || crate::database::number(&mut conn, "SELECT coalesce(min(id), 0) FROM outbox.events").await;
-        until(seconds(30), "the first event is delivered", || async { lowest().await != 1 }).await;
+        until(seconds(30), "the first event is delivered", || async { db.number(LOWEST).await != 1 }).await;
         let first = begun.elapsed();
         assert!(first < seconds(10), "{first:?}");
 
@@ -45,7 +46,7 @@ async fn the_first_event_goes_soon_and_nothing_grows() {
             assert_eq!(status, 200, "{body}");
             slowest = slowest.max(asked.elapsed());
             most = most.max(relay.resident_bytes());
-            let now = lowest().await;
+            let now = db.number(LOWEST).await;
             assert!(now > before || now == 0, "it stands still at {now}");
             before = now;
         }

@@ -1,6 +1,7 @@
 //! What the session makes of each result: the table of `docs/lifecycle.md` in code.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use outbox_core::{
     Activity, Envelope, ErrorKind, Outcome, PublishError, ReadBatch, Receipt, Renewal, StoreError, StoreErrorKind,
@@ -10,7 +11,7 @@ use tokio::time::Instant;
 
 use super::pending::Pending;
 use super::reporter::{Lines, StoreCall};
-use super::session::{End, NextRead, STORE_PAUSE, Session, after_linger, lease_end};
+use super::session::{End, NextRead, Session, after_linger, lease_end};
 use super::spill::Reread;
 use super::tasks::{Done, Purpose, Unsettled, topic_of};
 use super::write_backs::one_each;
@@ -51,13 +52,17 @@ impl Session<'_> {
                 match result {
                     Ok(Renewal::Held(standing)) => {
                         self.parts.reporter.store_works(StoreCall::Renew);
+                        self.renewal_knock.answered();
+                        self.store_knock.answered();
                         self.lease_end = lease_end(sent, self.parts.config.lease);
                         self.on_standing(standing, now);
                     }
                     Ok(Renewal::Lost) => self.lost(),
                     Err(error) => {
                         self.parts.reporter.store_failed(StoreCall::Renew, &error);
-                        self.next_renewal = now + STORE_PAUSE;
+                        // Several tries are left before the lease ends.
+                        let longest = self.parts.config.lease / 10;
+                        self.next_renewal = now + self.renewal_knock.failed(now, longest, fastrand::f64());
                     }
                 }
             }
@@ -66,8 +71,7 @@ impl Session<'_> {
 
     pub(super) fn store_failed(&mut self, call: StoreCall, error: &StoreError, now: Instant) {
         self.parts.reporter.store_failed(call, error);
-        // Between a quarter and half a second, so that many relays do not knock in step.
-        self.store_pause = now + STORE_PAUSE + STORE_PAUSE.mul_f64(fastrand::f64());
+        self.store_pause = now + self.store_knock.failed(now, Duration::MAX, fastrand::f64());
     }
 
     pub(super) fn lost(&mut self) {

@@ -6,6 +6,7 @@
 mod answers;
 mod breaker;
 mod destination;
+mod knock;
 mod log_limit;
 mod order;
 mod outage_log;
