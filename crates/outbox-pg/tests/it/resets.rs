@@ -169,5 +169,5 @@ async fn a_replica_tells_nothing_before_its_promotion() {
     standby.promote().unwrap();
     assert_eq!(next_error(&mut reader).await.0, StoreErrorKind::Restarted);
     assert_eq!(reopened(&mut reader).await, [first, second]);
-    assert!(reader.store.renew(&reader.ownership).await.unwrap());
+    assert!(reader.store.renew(&reader.ownership).await.unwrap().is_held());
 }

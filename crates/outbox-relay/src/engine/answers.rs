@@ -39,7 +39,7 @@ impl Session<'_> {
                 self.refreshing = false;
                 match result.and_then(|states| one_each(states, asked.len())) {
                     Ok(states) => {
-                        self.parts.reporter.store_works(StoreCall::Refresh);
+                        self.store_works(StoreCall::Refresh);
                         for (asked, state) in asked.iter().zip(states) {
                             self.on_refreshed(asked, state, now);
                         }
@@ -51,9 +51,8 @@ impl Session<'_> {
                 self.renewing = false;
                 match result {
                     Ok(Renewal::Held(standing)) => {
-                        self.parts.reporter.store_works(StoreCall::Renew);
+                        self.store_works(StoreCall::Renew);
                         self.renewal_knock.answered();
-                        self.store_knock.answered();
                         self.lease_end = lease_end(sent, self.parts.config.lease);
                         self.on_standing(standing, now);
                     }
@@ -67,6 +66,11 @@ impl Session<'_> {
                 }
             }
         }
+    }
+
+    fn store_works(&mut self, call: StoreCall) {
+        self.parts.reporter.store_works(call);
+        self.store_knock.answered();
     }
 
     pub(super) fn store_failed(&mut self, call: StoreCall, error: &StoreError, now: Instant) {
@@ -90,7 +94,7 @@ impl Session<'_> {
         match result {
             Ok(mut batch) => {
                 Counters::add(&self.parts.reporter.counters.late_look_back, batch.late);
-                self.parts.reporter.store_works(call);
+                self.store_works(call);
                 let found = batch.events.len();
                 let (late, complete) = (batch.late, batch.complete);
                 tracing::debug!(route = self.parts.config.name, events = found, late, complete, "read");
@@ -102,7 +106,7 @@ impl Session<'_> {
                 self.order.admit(batch.events, now);
                 if self.order.spilled_keys() == 0 {
                     // Nothing is left that a failed read could have been about.
-                    self.parts.reporter.store_works(StoreCall::Reread);
+                    self.store_works(StoreCall::Reread);
                 }
                 self.next_read = match (batch.complete, found) {
                     (false, _) => NextRead::At(now),
@@ -129,7 +133,7 @@ impl Session<'_> {
     fn on_swept(&mut self, after: i64, result: Result<SweepPage, StoreError>, now: Instant) {
         match result {
             Ok(page) => {
-                self.parts.reporter.store_works(StoreCall::Sweep);
+                self.store_works(StoreCall::Sweep);
                 for (id, key) in page.unknown {
                     if self.order.found_by_sweep(id, key) {
                         Counters::add(&self.parts.reporter.counters.late_full_sweep, 1);
@@ -368,7 +372,7 @@ impl Session<'_> {
         self.settling = false;
         match result {
             Ok(()) => {
-                self.parts.reporter.store_works(StoreCall::Settle);
+                self.store_works(StoreCall::Settle);
                 tracing::debug!(route = self.parts.config.name, events = confirmed.len(), "deleted what was confirmed");
                 for Unsettled { event, bucket, bytes } in confirmed {
                     self.window.leave(bucket, bytes);
