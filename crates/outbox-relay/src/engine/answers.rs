@@ -1,6 +1,7 @@
 //! What the session makes of each result: the table of `docs/lifecycle.md` in code.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use outbox_core::{
     Activity, Envelope, ErrorKind, Outcome, PublishError, ReadBatch, Receipt, Renewal, StoreError, StoreErrorKind,
@@ -10,7 +11,7 @@ use tokio::time::Instant;
 
 use super::pending::Pending;
 use super::reporter::{Lines, StoreCall};
-use super::session::{End, NextRead, STORE_PAUSE, Session, after_linger, lease_end};
+use super::session::{End, NextRead, Session, after_linger, lease_end};
 use super::spill::Reread;
 use super::tasks::{Done, Purpose, Unsettled, topic_of};
 use super::write_backs::one_each;
@@ -49,7 +50,7 @@ impl Session<'_> {
                 self.refreshing = false;
                 match result.and_then(|states| one_each(states, asked.len())) {
                     Ok(states) => {
-                        self.parts.reporter.store_works(StoreCall::Refresh);
+                        self.store_works(StoreCall::Refresh);
                         for (asked, state) in asked.iter().zip(states) {
                             self.on_refreshed(asked, state, now);
                         }
@@ -61,24 +62,31 @@ impl Session<'_> {
                 self.renewing = false;
                 match result {
                     Ok(Renewal::Held(standing)) => {
-                        self.parts.reporter.store_works(StoreCall::Renew);
+                        self.store_works(StoreCall::Renew);
+                        self.renewal_knock.answered();
                         self.lease_end = lease_end(sent, self.parts.config.lease);
                         self.on_standing(standing, now);
                     }
                     Ok(Renewal::Lost) => self.lost(),
                     Err(error) => {
                         self.parts.reporter.store_failed(StoreCall::Renew, &error);
-                        self.next_renewal = now + STORE_PAUSE;
+                        // Several tries are left before the lease ends.
+                        let longest = self.parts.config.lease / 10;
+                        self.next_renewal = now + self.renewal_knock.failed(now, longest, fastrand::f64());
                     }
                 }
             }
         }
     }
 
+    fn store_works(&mut self, call: StoreCall) {
+        self.parts.reporter.store_works(call);
+        self.store_knock.answered();
+    }
+
     pub(super) fn store_failed(&mut self, call: StoreCall, error: &StoreError, now: Instant) {
         self.parts.reporter.store_failed(call, error);
-        // Between a quarter and half a second, so that many relays do not knock in step.
-        self.store_pause = now + STORE_PAUSE + STORE_PAUSE.mul_f64(fastrand::f64());
+        self.store_pause = now + self.store_knock.failed(now, Duration::MAX, fastrand::f64());
     }
 
     pub(super) fn lost(&mut self) {
@@ -97,7 +105,7 @@ impl Session<'_> {
         match result {
             Ok(mut batch) => {
                 Counters::add(&self.parts.reporter.counters.late_look_back, batch.late);
-                self.parts.reporter.store_works(call);
+                self.store_works(call);
                 let found = batch.events.len();
                 let (late, complete) = (batch.late, batch.complete);
                 tracing::debug!(route = self.parts.config.name, events = found, late, complete, "read");
@@ -113,7 +121,7 @@ impl Session<'_> {
                 self.order.admit(batch.events, now);
                 if self.order.spilled_keys() == 0 {
                     // Nothing is left that a failed read could have been about.
-                    self.parts.reporter.store_works(StoreCall::Reread);
+                    self.store_works(StoreCall::Reread);
                 }
                 self.next_read = match (batch.complete, found) {
                     (false, _) => NextRead::At(now),
@@ -140,7 +148,7 @@ impl Session<'_> {
     fn on_swept(&mut self, after: i64, result: Result<SweepPage, StoreError>, now: Instant) {
         match result {
             Ok(page) => {
-                self.parts.reporter.store_works(StoreCall::Sweep);
+                self.store_works(StoreCall::Sweep);
                 for (id, key) in page.unknown {
                     if self.order.found_by_sweep(id, key) {
                         Counters::add(&self.parts.reporter.counters.late_full_sweep, 1);
@@ -397,7 +405,7 @@ impl Session<'_> {
         self.settling = false;
         match result {
             Ok(()) => {
-                self.parts.reporter.store_works(StoreCall::Settle);
+                self.store_works(StoreCall::Settle);
                 tracing::debug!(route = self.parts.config.name, events = confirmed.len(), "deleted what was confirmed");
                 for Unsettled { event, bucket, bytes } in confirmed {
                     self.window.leave(bucket, bytes);

@@ -7,6 +7,7 @@ mod answers;
 mod breaker;
 mod careful;
 mod destination;
+mod knock;
 mod log_limit;
 mod order;
 mod outage_log;

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::RunError;
 use super::careful::Careful;
 use super::destination::Destination;
+use super::knock::Knock;
 use super::order::Order;
 use super::reporter::Reporter;
 use super::retry::RetryPolicy;
@@ -97,6 +98,8 @@ pub(super) struct Session<'a> {
     pub(super) changes: WriteQueue,
     /// No store call but a renewal is made before: the last one failed.
     pub(super) store_pause: Instant,
+    pub(super) store_knock: Knock,
+    pub(super) renewal_knock: Knock,
     pub(super) next_refresh: Instant,
     pub(super) refresh_skip: usize,
     pub(super) refreshing: bool,
@@ -145,6 +148,8 @@ impl<'a> Session<'a> {
             settling: false,
             changes: WriteQueue::new(),
             store_pause: now,
+            store_knock: Knock::default(),
+            renewal_knock: Knock::default(),
             next_refresh: now + REFRESH,
             refresh_skip: 0,
             refreshing: false,
