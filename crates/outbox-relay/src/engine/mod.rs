@@ -12,6 +12,7 @@ mod log_limit;
 mod order;
 mod outage_log;
 mod pending;
+mod reads;
 mod relay;
 mod reporter;
 mod retry;

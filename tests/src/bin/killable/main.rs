@@ -35,7 +35,7 @@ impl Publisher for Deadly {
 
     async fn publish(&self, events: &[Envelope]) -> PublishReport {
         let mut report = PublishReport::unfilled(events.len());
-        // A millisecond as a broker would take it: some events are always on their way.
+        // tidy: a millisecond as a broker would take it, so that some events are always on their way
         tokio::time::sleep(Duration::from_millis(1)).await;
         // A panic while the file was locked leaves a file all the same.
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);

@@ -5,13 +5,13 @@
 //! suspect). Stuck events have a budget of their own; what exceeds it is dropped and remembered in the spill.
 
 mod aside;
+mod eviction;
 mod leaving;
 mod waiting;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use foldhash::{HashMap, HashMapExt as _};
 use outbox_core::{Buckets, Claimed, EventId};
@@ -28,14 +28,6 @@ pub(super) const EVENTS_PER_KEY: usize = 64;
 
 /// A spilled key is read again when it has at most this many left, so that it need not run dry.
 const HUNGRY_BELOW: usize = EVENTS_PER_KEY / 4;
-
-/// The longest time that an evicted key stays out before it is read again. For one that waits for a retry: an
-/// operator's change is seen by then. For one of a paused topic: a safety net, since it is read again when the topic
-/// works. Short, a long wait would read the whole backlog over and over.
-const EVICTED_GATE: Duration = Duration::from_secs(60);
-
-/// The same for one that is blocked, whose changes are seen otherwise: a safety net.
-const BLOCKED_GATE: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
@@ -369,46 +361,6 @@ impl Order {
         }
         self.shrink(turn, now);
         self.feed(turn);
-    }
-
-    /// Keeps stuck events within their budget: the key that came last gives up its place in memory.
-    fn shrink(&mut self, turn: u64, now: Instant) {
-        if self.stuck.events <= self.budget.events && self.stuck.bytes <= self.budget.bytes {
-            return;
-        }
-        let Some(key) = self.keys.get(&turn) else { return };
-        let until = match &key.place {
-            // The refresh finds out when an operator lets it go.
-            Place::Waiting(_) if key.queue.front().is_some_and(|head| head.blocked) => now + BLOCKED_GATE,
-            // Not all the time until a retry: operators may make it due, or delete it.
-            Place::Waiting(due) => (*due).min(now + EVICTED_GATE),
-            // One key of each paused topic stays, to probe with: at most as many as there are paused topics.
-            Place::Parked(topic) if self.parked.get(topic).is_none_or(|turns| turns.len() <= 1) => return,
-            Place::Parked(_) => now + EVICTED_GATE,
-            // Suspects are at most one window; the others are not stuck.
-            Place::Suspect | Place::Careful | Place::Ready | Place::Out => return,
-        };
-        let store_key = key.store_key;
-        let mut evicted = VecDeque::new();
-        self.change(turn, store_key, |key| {
-            evicted = std::mem::take(&mut key.queue);
-            key.bytes = 0;
-        });
-        if let Some(Key { place: Place::Parked(topic), .. }) = self.keys.remove(&turn) {
-            if let Some(turns) = self.parked.get_mut(&topic)
-                && turns.last() == Some(&turn)
-            {
-                turns.pop();
-            }
-            self.evicted.entry(topic).or_default().insert(store_key);
-        }
-        if let Some(head) = evicted.front().filter(|head| head.blocked) {
-            self.blocked_outside.insert(head.id(), (head.envelope.event_id, store_key, head.bucket));
-        }
-        for pending in evicted {
-            self.drop_event(store_key, pending.id());
-        }
-        self.spill.gate(store_key, until);
     }
 
     fn drop_event(&mut self, store_key: u64, id: i64) {

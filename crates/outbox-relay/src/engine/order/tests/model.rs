@@ -2,7 +2,7 @@
 //! broker. Each step checks what must hold.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use outbox_core::{Envelope, Headers, Payload, Retrying};
 use uuid::Uuid;
