@@ -1,11 +1,13 @@
 //! An event in the relay's memory.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::{Claimed, Confirmed, Envelope};
 use tokio::time::Instant;
 
 use crate::RouteConfig;
+use crate::metrics::Claim;
 
 /// A claimed event with what the engine has learnt about it.
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub(super) struct Pending {
     pub(super) defect: Option<String>,
     /// What it counts for in windows and queues.
     pub(super) bytes: usize,
+    /// The read that brought it, until it fails.
+    pub(super) claim: Option<Arc<Claim>>,
 }
 
 /// When a delay from the table is over. Anyone may have written anything there: beyond the longest configurable
@@ -55,6 +59,7 @@ impl Pending {
             cuts: 0,
             solo: false,
             defect: claimed.defect,
+            claim: None,
         }
     }
 

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::order::Asked;
 use super::pending::Pending;
 use super::spill::Reread;
+use crate::metrics::Claim;
 
 /// Why a batch was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +43,7 @@ pub(super) struct Unsettled {
     pub(super) event: Confirmed,
     pub(super) bucket: u16,
     pub(super) bytes: usize,
+    pub(super) claim: Option<Arc<Claim>>,
 }
 
 /// What a piece of work brought back.

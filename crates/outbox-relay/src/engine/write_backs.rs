@@ -15,6 +15,7 @@ use super::retry::Disposition;
 use super::session::Session;
 use super::tasks::Change;
 use crate::health::Counters;
+use crate::metrics::Claim;
 
 /// The kind of a dead letter whose row could not be read as an event.
 const KIND_DEFECT: &str = "undecodable";
@@ -30,6 +31,7 @@ impl Session<'_> {
             Disposition::Retry { attempts, delay } => {
                 pending.attempts = attempts;
                 pending.retried = true;
+                pending.claim = None;
                 // Convicted of cutting the connection it goes alone again, and its neighbours are spared.
                 if error.kind() != ErrorKind::Unconfirmed {
                     pending.cuts = 0;
@@ -123,6 +125,8 @@ impl Session<'_> {
                 WriteBackStatus::Done | WriteBackStatus::Gone => {
                     if dead && status == WriteBackStatus::Done {
                         Counters::add(&self.parts.reporter.counters.dead_letters, 1);
+                        self.parts.reporter.counters.recorded.died(write_back.kind);
+                        Claim::settled(pending.claim.as_ref(), now);
                     }
                     self.forget.push(pending.id());
                     self.order.finish(key, store_key);
