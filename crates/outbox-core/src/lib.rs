@@ -36,7 +36,7 @@ pub use publisher::{Capabilities, Outcome, PublishReport, Publisher, Receipt};
 pub use routes::{Filter, InvalidPattern, InvalidRoutes, MAX_PATTERNS, MAX_ROUTES, Pattern, Routes, Selection};
 pub use store::{
     Activity, Change, Claimed, Confirmed, Lane, ReadBatch, ReadRequest, ReadScope, RetryState, Retrying, Store,
-    StoreError, StoreErrorKind, SweepPage, Wakeup, WriteBack, WriteBackStatus,
+    StoreError, StoreErrorKind, SweepPage, WakeCause, Wakeup, WriteBack, WriteBackStatus,
 };
 pub use timestamp::rfc3339_micros;
 pub use topic::{TopicError, TopicSyntax, TopicTemplate};

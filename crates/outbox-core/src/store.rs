@@ -301,12 +301,40 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 /// `wait` must be cancel safe: the relay drops it whenever something else needs attention and calls it again.
 #[async_trait]
 pub trait Wakeup: fmt::Debug + Send {
-    /// Returns when the relay should read again: something may have been committed, or the poll interval is over.
-    async fn wait(&mut self);
+    /// Returns when the relay should read again, and why: something may have been committed, or the poll interval is
+    /// over.
+    async fn wait(&mut self) -> WakeCause;
 
     /// Takes in what the relay does, so that it need not be woken for what it has seen. Does nothing by default.
     fn note(&mut self, activity: Activity) {
         let _ = activity;
+    }
+}
+
+/// Why a [`Wakeup`] has a relay read again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WakeCause {
+    /// A poll interval is over.
+    Poll,
+    /// A commit has rung, or another route of the process has found something.
+    Doorbell,
+    /// The look before a sleep that only a commit ends, and the one that makes sure now and then that none was missed.
+    Check,
+}
+
+impl WakeCause {
+    /// Every cause, so that one that never happens can be shown as 0.
+    pub const ALL: [Self; 3] = [Self::Poll, Self::Doorbell, Self::Check];
+
+    /// The name in metrics: lower case, stable.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Poll => "poll",
+            Self::Doorbell => "doorbell",
+            Self::Check => "check",
+        }
     }
 }
 

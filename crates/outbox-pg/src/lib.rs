@@ -16,6 +16,7 @@ mod pace;
 mod reach;
 mod read;
 mod row;
+mod sampler;
 mod schema;
 mod session;
 mod settle;
@@ -23,7 +24,8 @@ pub mod status;
 mod store;
 
 pub use config::{MAX_CONNECTIONS, PgConfig, PgConfigError, default_connections, least_connections};
-pub use doorbell::Doorbell;
+pub use doorbell::{Doorbell, DoorbellHealth};
 pub use enqueue::{EnqueueError, Outbox};
+pub use sampler::{Figures, LatestFigures, SAMPLE_INTERVAL, Sampler};
 pub use schema::{InvalidSchemaName, MAX_SCHEMA_BYTES, SchemaName};
 pub use store::PgStore;

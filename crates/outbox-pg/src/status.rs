@@ -26,6 +26,8 @@ pub struct Count {
 pub struct Pending {
     /// How many; beyond [`COUNT_LIMIT`] the server's estimate.
     pub count: Count,
+    /// The row of the first.
+    pub first: Option<i64>,
     /// How long ago the transaction that wrote the first of them began, by the database's clock. `None` when there is
     /// none.
     pub oldest_age: Option<Duration>,
@@ -109,16 +111,8 @@ pub async fn status(conn: &mut PgConnection, schema: &SchemaName) -> Result<Stat
     }
     let owners = owners(conn, schema).await.map_err(|error| denied(error, schema, "buckets"))?;
     let pending = pending(conn, schema, 0).await.map_err(|error| denied(error, schema, "events"))?;
-    let retries = sqlx::query_as(AssertSqlSafe(schema.sql(include_str!("sql/status_retries.sql")))).persistent(false);
-    let (retries, blocked): (i64, i64) = retries
-        .bind(COUNT_LIMIT.cast_signed())
-        .fetch_one(&mut *conn)
-        .await
-        .map_err(|error| denied(error, schema, "retries"))?;
+    let (retries, blocked) = retries(conn, schema).await.map_err(|error| denied(error, schema, "retries"))?;
     let dead_letters = dead_letters(conn, schema).await.map_err(|error| denied(error, schema, "dead_letters"))?;
-    // When the rows were cut off, how many of them are blocked is cut off too.
-    let retries = capped(retries);
-    let blocked = Count { rows: capped(blocked).rows, exact: retries.exact };
     Ok(Status { migrations, owners, pending, retries, blocked, dead_letters })
 }
 
@@ -129,11 +123,23 @@ pub async fn status(conn: &mut PgConnection, schema: &SchemaName) -> Result<Stat
 /// What the database said; that events is not there is `RowNotFound` or SQLSTATE 42P01.
 pub async fn pending(conn: &mut PgConnection, schema: &SchemaName, above: i64) -> Result<Pending, sqlx::Error> {
     let query = sqlx::query_as(AssertSqlSafe(schema.sql(include_str!("sql/status_pending.sql")))).persistent(false);
-    let (counted, estimated, oldest): (i64, i64, Option<i64>) =
+    let (counted, estimated, first, oldest): (i64, i64, Option<i64>, Option<i64>) =
         query.bind(above).bind(COUNT_LIMIT.cast_signed()).bind(schema.as_str()).fetch_one(conn).await?;
     let counted = capped(counted);
     let rows = if counted.exact { counted.rows } else { unsigned(estimated) };
-    Ok(Pending { count: Count { rows, exact: counted.exact }, oldest_age: oldest.map(micros) })
+    Ok(Pending { count: Count { rows, exact: counted.exact }, first, oldest_age: oldest.map(micros) })
+}
+
+/// Counts the events that have failed and wait, and those of them that wait for an operator, up to [`COUNT_LIMIT`].
+///
+/// # Errors
+/// What the database said.
+pub async fn retries(conn: &mut PgConnection, schema: &SchemaName) -> Result<(Count, Count), sqlx::Error> {
+    let query = sqlx::query_as(AssertSqlSafe(schema.sql(include_str!("sql/status_retries.sql")))).persistent(false);
+    let (retries, blocked): (i64, i64) = query.bind(COUNT_LIMIT.cast_signed()).fetch_one(conn).await?;
+    let retries = capped(retries);
+    // When the rows were cut off, how many of them are blocked is cut off too.
+    Ok((retries, Count { rows: capped(blocked).rows, exact: retries.exact }))
 }
 
 /// Counts the dead letters, up to [`COUNT_LIMIT`].

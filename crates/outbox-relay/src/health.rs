@@ -8,6 +8,8 @@ use outbox_core::{Envelope, EventId};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::metrics::Recorded;
+
 /// How a route's destination stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -114,6 +116,8 @@ pub struct Counters {
     pub spilled: AtomicU64,
     /// How often the destination as a whole began to fail; an outage counts once, however many errors it has.
     pub outages: AtomicU64,
+    /// What has labels of its own or a distribution; [`metrics`](crate::metrics) shows it.
+    pub(crate) recorded: Recorded,
 }
 
 impl Counters {
@@ -137,11 +141,23 @@ pub struct Gauges {
     pub blocked: AtomicU64,
     /// Retries and dead letters that the database refuses to store; their aggregates wait, and they are tried again.
     pub refused_write_backs: AtomicU64,
+    /// Topics that are paused, also while the destination as a whole is.
+    pub paused_topics: AtomicU64,
+    /// The destination's breaker: 0 closed, 1 half-open (a probe is under way), 2 open.
+    pub breaker: AtomicU64,
 }
 
 impl Gauges {
     pub(crate) fn set(gauge: &AtomicU64, value: usize) {
         gauge.store(value as u64, Relaxed);
+    }
+
+    /// A route that is not ours holds nothing.
+    pub(crate) fn clear(&self) {
+        let Self { in_flight, waiting, spilled_aggregates, refused_write_backs, paused_topics, breaker: _ } = self;
+        for gauge in [in_flight, waiting, spilled_aggregates, refused_write_backs, paused_topics] {
+            Self::set(gauge, 0);
+        }
     }
 }
 

@@ -12,6 +12,7 @@
 mod config;
 mod engine;
 mod health;
+pub mod metrics;
 mod stdout;
 mod wakeup;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox_core::Wakeup;
+use outbox_core::{WakeCause, Wakeup};
 use tokio::time::Instant;
 
 /// Wakes an idle route after a fixed interval.
@@ -24,11 +24,12 @@ impl PollWakeup {
 
 #[async_trait]
 impl Wakeup for PollWakeup {
-    async fn wait(&mut self) {
+    async fn wait(&mut self) -> WakeCause {
         // A tenth of jitter keeps many relays from polling in step.
         let spread = self.interval.mul_f64(0.95 + 0.1 * fastrand::f64());
         let due = *self.due.get_or_insert_with(|| Instant::now() + spread);
         tokio::time::sleep_until(due).await;
         self.due = None;
+        WakeCause::Poll
     }
 }

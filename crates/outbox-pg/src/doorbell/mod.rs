@@ -48,6 +48,20 @@ pub struct Doorbell {
     fallback: Duration,
 }
 
+/// A handle on a doorbell's state; cheap to clone and to ask, never touches the database.
+#[derive(Debug, Clone)]
+pub struct DoorbellHealth {
+    routes: Arc<Routes>,
+}
+
+impl DoorbellHealth {
+    /// Whether a session listens now. While none does, idle routes poll.
+    #[must_use]
+    pub fn is_listening(&self) -> bool {
+        self.routes.is_listening()
+    }
+}
+
 impl Doorbell {
     /// A doorbell for the database of a config, listening through its `listen_url` if it has one. `fallback` is how often
     /// a sleeping relay reads without having been rung.
@@ -66,6 +80,12 @@ impl Doorbell {
         Box::new(RouteWakeup::new(&self.routes))
     }
 
+    /// Tells whether it listens.
+    #[must_use]
+    pub fn health(&self) -> DoorbellHealth {
+        DoorbellHealth { routes: Arc::clone(&self.routes) }
+    }
+
     /// Listens for ever. Outages of the database don't end it.
     ///
     /// # Cancel safety
@@ -78,7 +98,10 @@ impl Doorbell {
                 Ok(mut line) => {
                     tracing::info!("the doorbell listens: an idle relay sleeps until a commit rings");
                     told.clear();
-                    self.serve(&mut line).await
+                    self.routes.set_listening(true);
+                    let why = self.serve(&mut line).await;
+                    self.routes.set_listening(false);
+                    why
                 }
                 Err(why) => why,
             };

@@ -1,10 +1,11 @@
 //! What the doorbell knows of its routes, and how it lets them read.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox_core::{Activity, Wakeup};
+use outbox_core::{Activity, WakeCause, Wakeup};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -21,6 +22,8 @@ struct Call {
     number: u64,
     /// Routes may poll.
     awake: bool,
+    /// Why they have to read.
+    cause: WakeCause,
 }
 
 /// What a route does.
@@ -47,12 +50,15 @@ pub(super) struct Routes {
     known: Mutex<Vec<Known>>,
     /// Moves with every change of `known`.
     changes: watch::Sender<()>,
+    /// A session listens.
+    listening: AtomicBool,
 }
 
 impl Routes {
     pub(super) fn new() -> Arc<Self> {
-        let call = watch::Sender::new(Call { number: 0, awake: true });
-        Arc::new(Self { call, known: Mutex::default(), changes: watch::Sender::new(()) })
+        let call = watch::Sender::new(Call { number: 0, awake: true, cause: WakeCause::Doorbell });
+        let (changes, listening) = (watch::Sender::new(()), AtomicBool::new(false));
+        Arc::new(Self { call, known: Mutex::default(), changes, listening })
     }
 
     fn known(&self) -> MutexGuard<'_, Vec<Known>> {
@@ -69,7 +75,16 @@ impl Routes {
 
     /// Lets all routes read now, and poll from then on.
     pub(super) fn wake(&self) {
-        self.call.send_modify(|call| *call = Call { number: call.number + 1, awake: true });
+        let cause = WakeCause::Doorbell;
+        self.call.send_modify(|call| *call = Call { number: call.number + 1, awake: true, cause });
+    }
+
+    pub(super) fn set_listening(&self, listening: bool) {
+        self.listening.store(listening, Relaxed);
+    }
+
+    pub(super) fn is_listening(&self) -> bool {
+        self.listening.load(Relaxed)
     }
 
     /// Lets no route poll by itself.
@@ -104,7 +119,7 @@ impl Routes {
     pub(super) async fn read_once_more(&self) -> Seen {
         let mut changes = self.changes.subscribe();
         let found = self.found();
-        self.call.send_modify(|call| call.number += 1);
+        self.call.send_modify(|call| (call.number, call.cause) = (call.number + 1, WakeCause::Check));
         loop {
             changes.mark_unchanged();
             if self.found() != found {
@@ -150,6 +165,7 @@ struct AwakeAtTheEnd(Arc<Routes>);
 
 impl Drop for AwakeAtTheEnd {
     fn drop(&mut self) {
+        self.0.set_listening(false);
         self.0.wake();
     }
 }
@@ -181,14 +197,14 @@ impl RouteWakeup {
 
 #[async_trait]
 impl Wakeup for RouteWakeup {
-    async fn wait(&mut self) {
+    async fn wait(&mut self) -> WakeCause {
         let read = self.read;
         self.routes.change(self.place, |known| known.state = State::Idle(read));
-        loop {
-            let Call { number, awake } = *self.call.borrow_and_update();
+        let cause = loop {
+            let Call { number, awake, cause } = *self.call.borrow_and_update();
             if number > self.read {
                 self.poll = SHORTEST_POLL;
-                break;
+                break cause;
             }
             if !awake {
                 self.due = None;
@@ -204,13 +220,14 @@ impl Wakeup for RouteWakeup {
             tokio::select! {
                 () = sleep_until(due) => {
                     self.poll = (self.poll * 2).min(LONGEST_POLL);
-                    break;
+                    break WakeCause::Poll;
                 }
                 // The sender lives as long as the routes that this wake-up holds.
                 _ = self.call.changed() => {}
             }
-        }
+        };
         self.due = None;
+        cause
     }
 
     fn note(&mut self, activity: Activity) {

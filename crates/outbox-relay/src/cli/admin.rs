@@ -1,4 +1,4 @@
-//! The probes `/livez` and `/readyz`. They answer from memory, without asking database or broker.
+//! The probes `/livez` and `/readyz`, and `/metrics`. They answer from memory, without asking database or broker.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,14 +7,18 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
 use axum::routing::get;
 use outbox_core::rfc3339_micros;
+use outbox_pg::{DoorbellHealth, LatestFigures};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::failure::Failure;
 use super::visitors::Bounded;
+use crate::metrics::{self, Outside};
 use crate::{RelayHealth, RouteHealth, Unrouted};
 
 /// A route whose loop has not turned for this long is taken for dead. It turns every few seconds; while it takes over
@@ -26,6 +30,10 @@ const STUCK: Duration = Duration::from_secs(30);
 pub(crate) struct Probes {
     pub(crate) relay: RelayHealth,
     pub(crate) shutdown: CancellationToken,
+    /// `None` when the wake-up is polling.
+    pub(crate) doorbell: Option<DoorbellHealth>,
+    /// What is asked of the database beside the probes.
+    pub(crate) figures: LatestFigures,
 }
 
 #[derive(Debug, Serialize)]
@@ -94,8 +102,8 @@ pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
 
 /// Answers until the process ends.
 pub(crate) async fn serve(listener: TcpListener, probes: Probes) -> std::io::Result<()> {
-    let app =
-        axum::Router::new().route("/livez", get(livez)).route("/readyz", get(readyz)).with_state(Arc::new(probes));
+    let app = axum::Router::new().route("/livez", get(livez)).route("/readyz", get(readyz));
+    let app = app.route("/metrics", get(scrape)).with_state(Arc::new(probes));
     axum::serve(Bounded::new(listener), app).await
 }
 
@@ -124,6 +132,13 @@ async fn readyz(State(probes): State<Arc<Probes>>) -> (StatusCode, Json<Ready>) 
     (code(ready), Json(Ready { ready, reason: stopping.then_some("shutting down"), routes, unrouted }))
 }
 
+async fn scrape(State(probes): State<Arc<Probes>>) -> impl IntoResponse {
+    let mut outside = Outside::default();
+    outside.listener_up = probes.doorbell.as_ref().map(DoorbellHealth::is_listening);
+    outside.database = probes.figures.get().into();
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::render(&probes.relay, &outside))
+}
+
 const fn code(good: bool) -> StatusCode {
     if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
@@ -143,7 +158,9 @@ mod tests {
         let relay = Relay::builder(Arc::new(store)).route(RouteConfig::new("orders"), publisher).build();
         let relay = relay.expect("a valid config");
         let (health, shutdown) = (relay.health().routes()[0].clone(), CancellationToken::new());
-        let probes = Arc::new(Probes { relay: relay.health(), shutdown: shutdown.clone() });
+        let sampler = outbox_pg::Sampler::new(&outbox_pg::PgConfig::new("postgres://127.0.0.1/a")).expect("valid");
+        let (doorbell, figures) = (None, sampler.latest());
+        let probes = Arc::new(Probes { relay: relay.health(), shutdown: shutdown.clone(), doorbell, figures });
         let ask = async || livez(State(Arc::clone(&probes))).await;
         let running = tokio::spawn(relay.run(shutdown.clone()));
         hangs.reached().await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_pg::{Doorbell, PgStore};
+use outbox_pg::{Doorbell, PgStore, Sampler};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -46,7 +46,13 @@ pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
         Problem::new(key, error.error.problem)
     };
     let relay = relay.build().map_err(|errors| Failure::Config(errors.into_iter().map(wrong).collect()))?;
-    let probes = Probes { relay: relay.health(), shutdown: shutdown.clone() };
+    let sampler = Sampler::new(pg).map_err(|error| Failure::failed(&error))?;
+    let probes = Probes {
+        relay: relay.health(),
+        shutdown: shutdown.clone(),
+        doorbell: doorbell.as_ref().map(Doorbell::health),
+        figures: sampler.latest(),
+    };
     let (name, version) = (&settings.name, env!("CARGO_PKG_VERSION"));
     let listen = listener.as_ref().and_then(|listener| listener.local_addr().ok());
     let listen = listen.map_or_else(|| "off".to_owned(), |address| address.to_string());
@@ -58,6 +64,11 @@ pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
     let mut listening = JoinSet::new();
     if let Some(doorbell) = doorbell {
         listening.spawn(doorbell.run());
+    }
+    // So does the sampler's; nobody asks for its figures without a listener.
+    let mut sampling = JoinSet::new();
+    if listener.is_some() {
+        sampling.spawn(sampler.run());
     }
     let mut running = tokio::spawn(relay.run(shutdown.clone()));
     let answering = async {
@@ -71,6 +82,11 @@ pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
         Some(Err(died)) = listening.join_next() => {
             let error = with_causes(&died);
             tracing::error!(error, "the doorbell has died: idle routes poll until the relay is restarted");
+            running.await
+        }
+        Some(Err(died)) = sampling.join_next() => {
+            let error = with_causes(&died);
+            tracing::error!(error, "the sampler has died: gauges of the database are left out until a restart");
             running.await
         }
         probes = answering => {

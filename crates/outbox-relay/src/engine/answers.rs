@@ -12,6 +12,7 @@ use super::session::{End, Session, lease_end};
 use super::tasks::{Done, Purpose, Unsettled, topic_of};
 use super::write_backs::one_each;
 use crate::health::{Counters, DestinationState, Gauges};
+use crate::metrics::Claim;
 
 impl Session<'_> {
     pub(super) fn take_in(&mut self, done: Done, now: Instant) {
@@ -143,6 +144,7 @@ impl Session<'_> {
                     pending.solo = true;
                     if alone {
                         let error = PublishError::new(ErrorKind::Failed, format!("the publisher panicked: {panic}"));
+                        self.parts.reporter.counters.recorded.failed(&pending.envelope.event_type, error.kind());
                         self.charge(pending, &error);
                     } else {
                         // Any of them may be to blame: each is sent alone, none is charged yet.
@@ -210,13 +212,14 @@ impl Session<'_> {
         let counters = &self.parts.reporter.counters;
         Counters::add(&counters.published, 1);
         Counters::add(&counters.duplicates_reported, usize::from(receipt.duplicate));
+        counters.recorded.delivered(pending.envelope.created_at);
         self.parts.destination.confirmed(now);
         self.window.confirmed();
         self.topic_confirmed(pending, now);
         self.order.finish(pending.key, pending.store_key);
         self.careful.is_done(pending.id());
         let (bucket, bytes) = (pending.bucket, pending.bytes);
-        self.confirmed.push(Unsettled { event: pending.confirmed(), bucket, bytes });
+        self.confirmed.push(Unsettled { event: pending.confirmed(), bucket, bytes, claim: pending.claim.clone() });
     }
 
     fn topic_confirmed(&mut self, pending: &Pending, now: Instant) {
@@ -234,6 +237,7 @@ impl Session<'_> {
     }
 
     fn on_error(&mut self, mut pending: Pending, purpose: &Purpose, error: &PublishError, now: Instant) {
+        self.parts.reporter.counters.recorded.failed(&pending.envelope.event_type, error.kind());
         match error.kind() {
             ErrorKind::Rejected => {
                 pending.crashes = 0;
@@ -323,7 +327,8 @@ impl Session<'_> {
             Ok(()) => {
                 self.store_works(StoreCall::Settle);
                 tracing::debug!(route = self.parts.config.name, events = confirmed.len(), "deleted what was confirmed");
-                for Unsettled { event, bucket, bytes } in confirmed {
+                for Unsettled { event, bucket, bytes, claim } in confirmed {
+                    Claim::settled(claim.as_ref(), now);
                     self.window.leave(bucket, bytes);
                     self.forget.push(event.id);
                 }
@@ -355,6 +360,8 @@ impl Session<'_> {
         Gauges::set(&gauges.waiting, self.order.stuck().events);
         Gauges::set(&gauges.spilled_aggregates, self.order.spilled_keys());
         Gauges::set(&gauges.refused_write_backs, self.changes.refused());
+        Gauges::set(&gauges.paused_topics, self.topics.len());
+        Gauges::set(&gauges.breaker, self.parts.destination.breaker.code());
     }
 
     fn holds_nothing(&self) -> bool {

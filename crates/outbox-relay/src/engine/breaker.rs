@@ -35,6 +35,15 @@ impl Breaker {
         self.state == State::Closed
     }
 
+    /// The state as a number: 0 closed, 1 half-open, 2 open.
+    pub(super) fn code(&self) -> usize {
+        match self.state {
+            State::Closed => 0,
+            State::HalfOpen => 1,
+            State::Open { .. } => 2,
+        }
+    }
+
     /// A failure of the destination. While it is open or probing already, nothing changes: the answers of one
     /// outage count once.
     pub(super) fn trip(&mut self, now: Instant, random: f64) {

@@ -178,6 +178,7 @@ impl Route {
             };
             let end = Box::pin(Session::new(parts, ownership.clone(), lane, acquired).run(&shutdown)).await;
             self.reporter.owner(0);
+            self.reporter.gauges.clear();
             self.wakeup.note(Activity::Resting);
             match end {
                 Ok(End::Shutdown) => {

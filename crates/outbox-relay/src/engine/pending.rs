@@ -1,5 +1,6 @@
 //! An event in the relay's memory.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::{Claimed, Confirmed, Envelope, Retrying};
@@ -7,6 +8,7 @@ use tokio::time::Instant;
 
 use super::careful::MAX_CRASHES;
 use crate::RouteConfig;
+use crate::metrics::Claim;
 
 /// A claimed event with what the engine has learnt about it.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub(super) struct Pending {
     pub(super) defect: Option<String>,
     /// What it counts for in windows and queues.
     pub(super) bytes: usize,
+    /// The read that brought it, until it fails.
+    pub(super) claim: Option<Arc<Claim>>,
 }
 
 /// When a delay from the table is over. Anyone may have written anything there: beyond the longest configurable
@@ -74,6 +78,7 @@ impl Pending {
             cuts: 0,
             solo: false,
             defect: claimed.defect,
+            claim: None,
         }
     }
 

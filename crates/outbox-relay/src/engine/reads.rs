@@ -20,6 +20,7 @@ impl Session<'_> {
                 let (late, complete) = (batch.late, batch.complete);
                 tracing::debug!(route = self.parts.config.name, events = found, late, complete, "read");
                 self.turn_away(&mut batch.events);
+                self.order.begin_claim(&self.parts.reporter.counters, now);
                 if let Some(reread) = reread {
                     self.order.end_reread(&reread, batch.covered_through, batch.events, now);
                     return;

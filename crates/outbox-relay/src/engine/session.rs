@@ -192,7 +192,7 @@ impl<'a> Session<'a> {
                     Ok(done) => self.take_in(done, Instant::now()),
                     Err(error) => return Err(self.died(error)),
                 },
-                () = self.parts.wakeup.wait(), if wakeup_wanted => self.next_read = NextRead::At(Instant::now()),
+                cause = self.parts.wakeup.wait(), if wakeup_wanted => self.woken(cause, Instant::now()),
                 () = tokio::time::sleep_until(due) => {}
                 () = shutdown.cancelled(), if grace_ends.is_none() => {}
             }

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::{Activity, ReadRequest, ReadScope};
+use outbox_core::{Activity, Lane, ReadRequest, ReadScope, WakeCause};
 use tokio::time::Instant;
 
 use super::order::{EVENTS_PER_KEY, Room};
 use super::pending::Pending;
 use super::reporter::StoreCall;
 use super::session::{End, NextRead, REFRESH, Session};
-use super::tasks::{self, Purpose};
+use super::spill::Reread;
+use super::tasks::{self, Done, Purpose};
 use crate::health::{Counters, Gauges};
 
 /// Publish calls under way at once: enough to keep a broker busy while answers travel.
@@ -137,7 +138,13 @@ impl Session<'_> {
         }
         self.publishing += 1;
         let (publisher, patience) = (Arc::clone(self.parts.publisher), self.parts.config.publish_timeout);
-        self.work.spawn(tasks::publish(publisher, sound, purpose, patience, self.lease_end));
+        let publishing = tasks::publish(publisher, sound, purpose, patience, self.lease_end);
+        self.work.spawn(timed(Arc::clone(&self.parts.reporter.counters), publishing));
+    }
+
+    pub(super) fn woken(&mut self, cause: WakeCause, now: Instant) {
+        self.parts.reporter.counters.recorded.woken(cause);
+        self.next_read = NextRead::At(now);
     }
 
     pub(super) fn start_refresh(&mut self, now: Instant) {
@@ -196,15 +203,20 @@ impl Session<'_> {
             // More than the keys can hold would be read only to be dropped again.
             let most = config.batch_size.min(keys.len().saturating_mul(EVENTS_PER_KEY));
             let request = self.read_request(ReadScope::Keys { keys, after, through }, most);
-            self.work.spawn(tasks::read(lane, request, Some(reread)));
+            self.spawn_read(lane, request, Some(reread));
         } else if forward {
             self.reread_last = false;
             let request = self.read_request(ReadScope::Forward, config.batch_size);
             self.parts.wakeup.note(Activity::Reading);
-            self.work.spawn(tasks::read(lane, request, None));
+            self.spawn_read(lane, request, None);
         } else {
             self.lane = Some(lane);
         }
+    }
+
+    fn spawn_read(&mut self, lane: Box<dyn Lane>, request: ReadRequest, reread: Option<Reread>) {
+        let reading = tasks::read(lane, request, reread);
+        self.work.spawn(timed(Arc::clone(&self.parts.reporter.counters), reading));
     }
 
     /// A route that reads nothing new says so, once until it has room again.
@@ -230,4 +242,16 @@ impl Session<'_> {
             dropped,
         }
     }
+}
+
+/// Notes how long a read or a publish call took, whatever came of it. What was not handed to the publisher was none.
+async fn timed(counters: Arc<Counters>, work: impl Future<Output = Done>) -> Done {
+    let begun = Instant::now();
+    let done = work.await;
+    match &done {
+        Done::Read { .. } => counters.recorded.reads.observe(begun.elapsed()),
+        Done::Published { .. } => counters.recorded.publishes.observe(begun.elapsed()),
+        _ => {}
+    }
+    done
 }

@@ -19,6 +19,7 @@ use super::order::Asked;
 use super::pending::Pending;
 use super::spill::Reread;
 use super::topics::Topics;
+use crate::metrics::Claim;
 
 /// Why a batch was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +54,7 @@ pub(super) struct Unsettled {
     pub(super) event: Confirmed,
     pub(super) bucket: u16,
     pub(super) bytes: usize,
+    pub(super) claim: Option<Arc<Claim>>,
 }
 
 /// What a piece of work brought back.

@@ -84,6 +84,10 @@ impl Topics {
         self.paused.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.paused.len()
+    }
+
     /// The topic under its shared name when it is paused.
     pub(super) fn paused(&self, topic: &str) -> Option<Arc<str>> {
         self.paused.get_key_value(topic).map(|(name, _)| Arc::clone(name))

@@ -16,6 +16,7 @@ use super::session::Session;
 use super::tasks::Change;
 use crate::OnDead;
 use crate::health::Counters;
+use crate::metrics::Claim;
 
 /// The kind of a dead letter whose row could not be read as an event.
 const KIND_DEFECT: &str = "undecodable";
@@ -33,6 +34,7 @@ impl Session<'_> {
             Disposition::Retry { attempts, delay } => {
                 pending.attempts = attempts;
                 pending.retried = true;
+                pending.claim = None;
                 // Convicted of cutting the connection it goes alone again, and its neighbours are spared.
                 if error.kind() != ErrorKind::Unconfirmed {
                     pending.cuts = 0;
@@ -134,6 +136,8 @@ impl Session<'_> {
                 (WriteBackStatus::Gone, _) => self.done(&pending),
                 (WriteBackStatus::Done, RowChange::Dead) => {
                     Counters::add(&self.parts.reporter.counters.dead_letters, 1);
+                    self.parts.reporter.counters.recorded.died(write_back.kind);
+                    Claim::settled(pending.claim.as_ref(), now);
                     self.done(&pending);
                 }
                 (WriteBackStatus::Done, change) => {

@@ -20,6 +20,8 @@ use tokio::time::Instant;
 pub(super) use self::waiting::Asked;
 use super::pending::Pending;
 use super::spill::{MAX_SPILLED_KEYS, Reread, Spill};
+use crate::health::Counters;
+use crate::metrics::Claim;
 use crate::{Ordering, RouteConfig};
 
 /// Events of one key in memory. Enough to keep a busy aggregate going between two reads, few enough that a thousand
@@ -103,6 +105,8 @@ pub(super) struct Order {
     leaving: Buckets,
     /// Ids of theirs that came back since the lane was last told.
     left: Vec<i64>,
+    /// The read whose events are being taken in.
+    claim: Option<Arc<Claim>>,
 }
 
 impl Order {
@@ -126,6 +130,7 @@ impl Order {
             dropped: Vec::new(),
             leaving: Buckets::NONE,
             left: Vec::new(),
+            claim: None,
         }
     }
 
@@ -156,6 +161,11 @@ impl Order {
         std::mem::take(&mut self.dropped)
     }
 
+    /// What is taken in next was claimed by one read.
+    pub(super) fn begin_claim(&mut self, counters: &Arc<Counters>, now: Instant) {
+        self.claim = Some(Claim::begin(counters, now));
+    }
+
     /// Takes in what a forward read found.
     pub(super) fn admit(&mut self, events: Vec<Claimed>, now: Instant) {
         for claimed in events {
@@ -168,6 +178,7 @@ impl Order {
                 self.feed(key);
             }
         }
+        self.claim = None;
     }
 
     /// The next read of spilled keys that have room.
@@ -190,6 +201,7 @@ impl Order {
                 self.drop_event(key, id);
             }
         }
+        self.claim = None;
         for store_key in self.spill.end(reread, covered) {
             match self.keys.get(&store_key).filter(|_| self.ordering == Ordering::Aggregate) {
                 Some(key) if key.place.is_stuck() || key.queue.len() > HUNGRY_BELOW => {}
@@ -227,7 +239,8 @@ impl Order {
             }
         }
         self.blocked_outside.remove(&id);
-        let pending = Pending::new(claimed, key, now);
+        let mut pending = Pending::new(claimed, key, now);
+        pending.claim.clone_from(&self.claim);
         self.change(key, store_key, |key| {
             key.bucket = pending.bucket;
             let at = key.queue.partition_point(|queued| queued.id() < pending.id());
