@@ -36,8 +36,8 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub const ALL_ROUTES: &str = "*";
 
 /// The kinds of dead letters that are shown from the start, so that the first one is a change.
-const DEAD_KINDS: [&str; 4] =
-    ["undecodable", ErrorKind::Failed.as_str(), ErrorKind::Rejected.as_str(), ErrorKind::Unconfirmed.as_str()];
+const DEAD_KINDS: [&str; 5] =
+    ["crash", "undecodable", ErrorKind::Failed.as_str(), ErrorKind::Rejected.as_str(), ErrorKind::Unconfirmed.as_str()];
 
 /// What the engine does not know itself. What is `None` is left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
