@@ -29,7 +29,7 @@ async fn a_lost_lease_stops_publishing_and_the_other_relay_goes_on_in_order() {
     let old = run(config.clone(), &store, &publisher);
     hold.reached().await;
     // Its renewals would still pass; the other relay must be the first to ask.
-    (0..100).for_each(|_| store.script(Call::Renew, Fault::Refuse(StoreErrorKind::Unavailable)));
+    (0..30).for_each(|_| store.script(Call::Renew, Fault::Refuse(StoreErrorKind::Unavailable)));
     store.skip_time(20 * SECOND);
     let other = store.another_relay();
     let new = run(config, &other, &publisher);
