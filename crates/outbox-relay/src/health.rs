@@ -154,8 +154,9 @@ impl Gauges {
 
     /// A route that is not ours holds nothing.
     pub(crate) fn clear(&self) {
-        let Self { in_flight, waiting, spilled_aggregates, refused_write_backs, paused_topics, breaker: _ } = self;
-        for gauge in [in_flight, waiting, spilled_aggregates, refused_write_backs, paused_topics] {
+        let Self { in_flight, waiting, spilled_aggregates, refused_write_backs, paused_topics, breaker: _, blocked } =
+            self;
+        for gauge in [in_flight, waiting, spilled_aggregates, refused_write_backs, paused_topics, blocked] {
             Self::set(gauge, 0);
         }
     }
