@@ -38,7 +38,9 @@ impl Postgres {
     /// # Errors
     /// When it is no standby, or is not promoted within a minute.
     pub fn promote(&self) -> Result<()> {
-        match self.psql("SELECT pg_promote(true, 60)")?.as_str() {
+        // tidy: a command to a server of tests, sent by psql
+        let answer = self.psql("SELECT pg_promote(true, 60)")?;
+        match answer.as_str() {
             "t" => Ok(()),
             other => Err(ServiceError::new(format!("the standby was not promoted: pg_promote said `{other}`"))),
         }
