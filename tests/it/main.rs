@@ -22,6 +22,7 @@ mod killers;
 mod kills;
 mod late_commits;
 mod long_outages;
+mod metrics;
 mod missing_destinations;
 mod names_and_ids;
 mod order;

@@ -168,6 +168,18 @@ impl Relay {
 
     /// Status and body of a probe.
     pub(crate) async fn probe(&self, path: &str) -> (u16, Value) {
+        let (status, body) = self.ask(path).await;
+        (status, serde_json::from_str(&body).unwrap())
+    }
+
+    /// What `/metrics` says.
+    pub(crate) async fn scrape(&self) -> String {
+        let (status, body) = self.ask("/metrics").await;
+        assert_eq!(status, 200, "{body}");
+        body
+    }
+
+    async fn ask(&self, path: &str) -> (u16, String) {
         let asked = async {
             let mut stream = TcpStream::connect(&self.address).await.unwrap();
             let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -180,7 +192,7 @@ impl Relay {
         let answer = timeout(seconds(5), asked).await.expect("the probes answer in time");
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, serde_json::from_str(body).unwrap())
+        (status, body.to_owned())
     }
 
     /// Why it is not ready; empty when it is.

@@ -192,6 +192,25 @@ pub fn faketime(progress: &dyn Fn(&str)) -> Result<PathBuf> {
         .ok_or_else(|| ServiceError::new(format!("{} holds no libfaketime.so.1: package changed?", target.display())))
 }
 
+/// Prometheus' `promtool`, which checks alert rules and metrics: the system's, else downloaded with `apt-get`.
+///
+/// # Errors
+/// When there is none and `apt-get` or `dpkg` is missing or finds no package.
+pub fn promtool(progress: &dyn Fn(&str)) -> Result<PathBuf> {
+    let target = make_base_dir()?.join("prometheus");
+    let downloaded = target.join("usr/bin/promtool");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).map(|dir| dir.join("promtool"));
+    if let Some(found) = on_path.chain([downloaded.clone()]).find(|file| file.is_file()) {
+        return Ok(found);
+    }
+    progress("promtool: downloading Prometheus with apt-get (about 19 MB)");
+    debian(&["prometheus"], &target, |_| Ok(())).map_err(|error| {
+        ServiceError::new(format!("promtool could not be downloaded (install the package `prometheus`): {error}"))
+    })?;
+    Ok(downloaded)
+}
+
 /// The version of the CloudEvents SDK that tests read with: it knows the bindings of HTTP, Kafka and AMQP.
 const CLOUDEVENTS_SDK: &str = "cloudevents==2.2.0";
 

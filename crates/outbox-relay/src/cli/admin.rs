@@ -133,9 +133,10 @@ async fn readyz(State(probes): State<Arc<Probes>>) -> (StatusCode, Json<Ready>) 
 }
 
 async fn scrape(State(probes): State<Arc<Probes>>) -> impl IntoResponse {
-    let mut outside = Outside::default();
-    outside.listener_up = probes.doorbell.as_ref().map(DoorbellHealth::is_listening);
-    outside.database = probes.figures.get().into();
+    let outside = Outside {
+        listener_up: probes.doorbell.as_ref().map(DoorbellHealth::is_listening),
+        database: probes.figures.get().into(),
+    };
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::render(&probes.relay, &outside))
 }
 

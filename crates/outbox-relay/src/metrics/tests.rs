@@ -60,7 +60,10 @@ fn alerts_ask_for_metrics_that_there_are() {
         .collect();
     for path in ["deploy/prometheus/alerts.yml", "deploy/prometheus/alerts_test.yml"] {
         let (path, text) = file(path);
-        let asked = names(&text);
+        // Sentences for people name families; rules name samples.
+        let rules: Vec<&str> = text.lines().filter(|line| !line.contains("description:")).collect();
+        let rules = rules.join("\n");
+        let asked = names(&rules);
         assert!(asked.len() > 5, "{}: {asked:?}", path.display());
         let unknown: Vec<_> = asked.iter().filter(|name| !known.contains(**name)).collect();
         assert!(unknown.is_empty(), "{} asks for {unknown:?}", path.display());

@@ -9,6 +9,7 @@ mod flapping;
 mod killers;
 mod liveness;
 mod log_lines;
+mod metrics;
 mod ownership;
 mod poison;
 mod readiness;
