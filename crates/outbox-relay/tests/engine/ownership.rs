@@ -28,8 +28,8 @@ async fn a_lost_lease_stops_publishing_and_the_other_relay_goes_on_in_order() {
     config.publish_timeout = 300 * SECOND;
     let old = run(config.clone(), &store, &publisher);
     hold.reached().await;
-    // Its renewals would still pass; the other relay must be the first to ask.
-    (0..30).for_each(|_| store.script(Call::Renew, Fault::Refuse(StoreErrorKind::Unavailable)));
+    // Its renewals would still pass; the other relay must be the first to ask. They are tried at a pace of 0.75 to 1.5 s.
+    (0..20).for_each(|_| store.script(Call::Renew, Fault::Refuse(StoreErrorKind::Unavailable)));
     store.skip_time(20 * SECOND);
     let other = store.another_relay();
     let new = run(config, &other, &publisher);
