@@ -72,7 +72,7 @@ async fn no_commit_is_slept_over(relays: usize) {
     let recorder = Recorder::new();
     let relays: Vec<Ringing> = (0..relays).map(|_| Ringing::start(&PgConfig::new(db.url()), &recorder)).collect();
     sleeps(&db).await;
-    let commits: usize = if is_full() { 100_000 } else { 3_000 };
+    let commits: usize = if is_full() { 100_000 } else { 1_500 };
     let mut conns = Vec::new();
     for _ in 0..4 {
         conns.push(db.connect().await);

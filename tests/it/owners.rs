@@ -131,7 +131,8 @@ async fn a_relay_that_stood_still_changes_nothing_when_it_goes_on() {
     .await;
 }
 
-/// The buckets of a relay that died hold a hundred thousand events: the next owner begins with the first of them at once.
+/// The buckets of a relay that died hold very many events (a hundred thousand with `--full`): the next owner begins with
+/// the first of them at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_that_is_taken_over_is_begun_within_a_second() {
     let Some(url) = broker() else { return };
@@ -149,7 +150,8 @@ async fn a_backlog_that_is_taken_over_is_begun_within_a_second() {
         until(seconds(20), "it owns all", || async { lame.buckets().await == 64 }).await;
         let well = config.with_rabbitmq(&url, &queue.name).start().await;
         shared(&[&lame, &well], seconds(20)).await;
-        load::fill(&db, 200_000, 5_000).await;
+        let events = if is_full() { 200_000 } else { 40_000 };
+        load::fill(&db, events, 5_000).await;
         let lame_owner = "SELECT count(*) FROM outbox.events e JOIN outbox.buckets b USING (bucket)
                           JOIN outbox.relays r ON r.id = b.owner WHERE r.started_at = (SELECT min(started_at) FROM outbox.relays)";
         until(seconds(60), "the other half is delivered", || async {
@@ -157,7 +159,7 @@ async fn a_backlog_that_is_taken_over_is_begun_within_a_second() {
         })
         .await;
         let waiting = db.count("events").await;
-        assert!(waiting > 90_000, "{waiting}");
+        assert!(waiting > events / 5 * 2, "{waiting}");
         let before = consumer.count();
         lame.kill9().await;
         consumer.wait_for(before + 1, LEASE + seconds(5)).await;

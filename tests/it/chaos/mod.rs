@@ -40,7 +40,7 @@ impl Wanted {
         let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
         Self {
             seed: number("OUTBOX_CHAOS_SEED").unwrap_or(1),
-            length: seconds(number("OUTBOX_CHAOS_SECONDS").unwrap_or(20)),
+            length: seconds(number("OUTBOX_CHAOS_SECONDS").unwrap_or(15)),
             broker: std::env::var("OUTBOX_CHAOS_BROKER").unwrap_or_else(|_| "rabbitmq".to_owned()),
         }
     }
