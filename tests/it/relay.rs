@@ -168,18 +168,20 @@ impl Relay {
 
     /// Status and body of a probe.
     pub(crate) async fn probe(&self, path: &str) -> (u16, Value) {
-        let (status, body) = self.ask(path).await;
-        (status, serde_json::from_str(&body).unwrap())
+        let (head, body) = self.ask(path).await;
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), serde_json::from_str(&body).unwrap())
     }
 
     /// What `/metrics` says.
     pub(crate) async fn scrape(&self) -> String {
-        let (status, body) = self.ask("/metrics").await;
-        assert_eq!(status, 200, "{body}");
+        let (head, body) = self.ask("/metrics").await;
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        assert!(head.to_lowercase().contains("content-type: text/plain; version=0.0.4"), "{head}");
         body
     }
 
-    async fn ask(&self, path: &str) -> (u16, String) {
+    /// Head and body of an answer.
+    async fn ask(&self, path: &str) -> (String, String) {
         let asked = async {
             let mut stream = TcpStream::connect(&self.address).await.unwrap();
             let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -191,8 +193,7 @@ impl Relay {
         // The promise is one second; the machine that tests may be busy.
         let answer = timeout(seconds(5), asked).await.expect("the probes answer in time");
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, body.to_owned())
+        (head.to_owned(), body.to_owned())
     }
 
     /// Why it is not ready; empty when it is.
