@@ -116,7 +116,7 @@ async fn a_scrape_tells_what_happened_and_needs_no_database() {
         let route = ("route", "to \"all\"");
         let of_route = |samples: &Samples, name: &str| value(samples, name, &[route]);
         let mut last = String::new();
-        until(seconds(40), "the database was asked after all was done", || async {
+        until(seconds(40), "the database was asked after all was done", async || {
             last = scrape(&relay).await;
             let samples = parse(&last);
             of_all(&samples, "outbox_dead_letters") == Some(300.0)
@@ -152,7 +152,7 @@ async fn a_scrape_tells_what_happened_and_needs_no_database() {
         checked_by_promtool(&last);
 
         block_in_place(|| db.server().stop(postgres::Mode::Fast)).unwrap();
-        until(seconds(40), "what can't be asked is left out", || async {
+        until(seconds(40), "what can't be asked is left out", async || {
             last = scrape(&relay).await;
             let samples = parse(&last);
             let left_out = ["outbox_events_pending", "outbox_dead_letters", "outbox_oldest_xmin_age_transactions"];
